@@ -1,0 +1,9808 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# knaif 0.1.0 (unreleased)
+"""knaif: typed functions become a command line, a line protocol, MCP tools and a guarded boundary for models.
+
+One file, standard library only, Python 3.9 to 3.14. Copy it beside your program:
+
+    import knaif as nk
+    app = nk.App("hello", version="1.0.0", expose=("cli",))
+    @app.command
+    def greet(name: str, times: int = 1) -> str:
+        return " ".join(["hello", name] * times)
+    app.main()
+
+Exit codes: 0 success, 1 refused or failed, 2 unauthorized, 3 forbidden or outside the sandbox, 4 not found,
+5 conflict, 6 rate limited, 7 timeout, 8 confirmation required, 9 outcome unknown, 64 usage, 70 faulty
+registration, 130 interrupted, 141 the reader of the output went away. The whole table: ERRORS_EXIT_CODES.
+
+Environment: KNAIF_TRACE=1 prints the traceback of an unexpected exception on stderr; NO_COLOR and TERM=dumb
+turn colour off. Nothing else is read that your own program did not name.
+
+SECTIONS
+  LIMITS  every number with unit and reason
+  ERRORS  Error, RegistrationError, the one table of codes and exit codes
+  JSON    strict loads, dumps, canonical form, digests, JSON pointer
+  ENV     Env: argv, streams, environ, cwd, clock, sleep, random; human() for text shown to people
+  FILES   atomic and exclusive writes, private files, bounded reads
+  PATHS   the sandbox: resolve below a root, open below a root
+  FORMAT  formats, ECMA-262 patterns
+  SCHEMA  JSON Schema 2020-12 compiled to closures; issues as data
+  TYPES   Arg, Opt, Field, Shape; text -> JSON values; JSON <-> typed Python values
+  SHAPES  annotations, functions, options and raw schemas -> Shapes
+  REG     Command, Call, Outcome, Ctx, Service, command, native, the table of framework options, Registry, names
+  ARGV    tokens to values, never argparse
+  CALL    Engine: find, admit, run; Admitted; Approval
+  VIEWS   count-by, sum, by, sort, top, table over a result; pure
+  HELP    top-level and per-command help, search, completion scripts; pure text from the registry
+  APP     App: puts the sections together, routing, output, exit
+  MAIN    the commands of `python3 knaif.py`, main(), the guard
+
+Stability: the names in __all__ keep their meaning within a major version; everything else may change.
+The licence text stands at the end of the file.
+"""
+from __future__ import annotations
+
+import sys
+
+if sys.version_info < (3, 9):
+    _head_old = "Python 3.9 or newer is needed; this is Python %d.%d, %s" % (
+        sys.version_info[0], sys.version_info[1], sys.executable)
+    if __name__ == "__main__":
+        sys.exit(_head_old)
+    raise ImportError(_head_old)
+
+if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False) and not sys.flags.isolated and sys.path:
+    # Run as a script, the folder of this file (or the current one) would come first: a json.py beside a download
+    # must not be imported in the standard library's place.
+    del sys.path[0]
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import (Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Mapping,
+                                 MutableMapping, Sequence)
+    from typing import IO, Any, BinaryIO, Dict, List, Optional, TextIO, Tuple, Type, Union
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Error", "RegistrationError", "exit_code",  # ERRORS
+    "UNCONFINED",  # PATHS
+    "Issue", "Validator",  # SCHEMA
+    "Arg", "Opt",  # TYPES
+    "schema_of",  # SHAPES
+    "Cancel", "Outcome", "Ctx", "Command", "command", "native", "Service", "Registry",  # REG
+    "Lifecycle", "Hooks", "AuthHook",  # CALL
+    "view",  # VIEWS
+    "App", "completion_command",  # APP
+]
+
+
+# region LIMITS -- every number with unit and reason
+# needs: (nothing)
+# A bare number in code hides a decision. Each one stands here once, named <SECTION>_<WHAT>[_<UNIT>], and says on
+# its own line what it counts and why it has this size. The sections below read it and never repeat it; what is a
+# fact rather than a limit (a code point, a mask, the days of a year) stays where it is used.
+
+# JSON
+JSON_DEPTH_LEVELS = 128  # nesting of arrays and objects at every door: far above real data, far below the C stack
+JSON_INT_DIGITS = 4300  # CPython's own limit for int(text); counted before int() so that no door raises ValueError
+JSON_DOOR_BYTES = 8 * 1024 * 1024  # one value or line at a door: more is a file, not an argument
+JSON_SHOWN_CHARACTERS = 60  # how much of a value a message shows
+
+# ENV
+ENV_STDIN_BYTES = 8 * 1024 * 1024  # what piped standard input may hold: the same as one value at a door
+ENV_STDIN_FIRST_BYTE_SECONDS = 0.25  # for piped input: long for a running producer, short for a pipe nobody writes to
+ENV_CHUNK_BYTES = 65536  # the size of a pipe: one read takes all there is
+ENV_RETRY_SECONDS = 0.001  # between two attempts at a full pipe whose readiness nobody can tell
+ENV_ANSWER_CHARACTERS = 4096  # a terminal in line mode holds no longer line
+
+# ERRORS
+ERRORS_QUOTED_CHARACTERS = 60  # how much of a token a refusal repeats: enough to recognise it, too little to flood
+
+# FILES
+FILES_STAGE_NAMES = 1000  # names a process tries for an unfinished file: more than it has threads or leftovers
+FILES_SHOWN_CHARACTERS = 200  # of a path in a command to run: cut, it would be another path
+
+# PATHS
+PATHS_COMPONENT_BYTES = 255  # one name between slashes: NAME_MAX of every common file system
+PATHS_TEXT_BYTES = 4096  # one path below a sandbox: PATH_MAX of Linux, which would refuse a longer one itself
+PATHS_NAME_CHARACTERS = 64  # a name that becomes a file name: room for any word, and for an ending
+
+# TYPES
+TYPES_LEVELS = 64  # annotations or compositions inside each other, text that stands for text: more refers to itself
+TYPES_ALTERNATIVES = 256  # branches of one schema that reading looks at: past that, text stays text
+TYPES_NOTE_CHARACTERS = 200  # how much of an annotation, or of a constructor's own words, a message shows
+TYPES_EXPONENT_DIGITS = 4  # of a decimal: an integer made of it stays small enough to print
+
+# CALL
+CALL_MASK = "***"  # what stands for a secret wherever a call is shown
+CALL_SALT_BYTES = 16  # random bytes that keep a secret from being guessed from a digest
+CALL_STATUS_MAX = 255  # the largest exit status POSIX carries
+
+# VIEWS
+VIEWS_BATCH = 1000  # records handed on at once: their loop pays, their memory does not matter
+VIEWS_BLOCK_BYTES = 256 * 1024  # one read of a stream of records
+VIEWS_CUT_CHARACTERS = 16  # a fault so near to the end of a block may be a word that was cut in two
+VIEWS_NAMES_SHOWN = 20  # fields listed beside one that no record has
+VIEWS_SORT_SLACK = 1000  # records kept beyond the leading ones before they are sorted and cut
+VIEWS_SUM_DIGITS = 2000  # of an exact total: any two floats are at most 1,100 digits apart
+
+# HELP
+HELP_WIDTH_MIN_COLUMNS = 40  # a narrower terminal gets this page all the same: below it columns stop making sense
+HELP_WIDTH_MAX_COLUMNS = 100  # longer lines are hard to read, however wide the screen is
+HELP_LABEL_COLUMNS = 34  # the left column of a table; a longer label has a line of its own
+HELP_SUMMARY_COLUMNS = 72  # one command in a list: one sentence, one line
+HELP_NOTE_CHARACTERS = 300  # a reason from outside, on one line
+HELP_PAGE_CHARACTERS = 16_000  # a description: more than any person reads, too little to flood a terminal
+HELP_FIELD_CHARACTERS = 1_000  # the help text of one argument
+HELP_TYPE_CHARACTERS = 400  # a type label: past that it explains nothing
+HELP_WORD_CHARACTERS = 60  # one name, choice, default or bound
+HELP_CHOICES = 24  # choices and branches listed in a type; the rest is counted
+HELP_TYPE_NODES = 100  # schemas looked at for one label: one may refer to itself, and each takes room on the stack
+HELP_MEMBER_LEVELS = 4  # dotted options below one field
+HELP_MEMBER_ROWS = 60  # dotted options listed for one field
+HELP_COMPLETION_WORDS = 500  # choices a shell offers at one place
+
+# APP
+APP_COLUMNS_DIGITS = 4  # of a COLUMNS that is believed
+APP_PROTOCOL = 1  # version of what another copy of this file may call on an App
+APP_QUESTION_CHARACTERS = 72  # of a value in a confirmation question: one line of a terminal
+
+# REG
+REG_NAME_CHARACTERS = 64  # what MCP clients and model APIs accept as the name of a tool
+REG_WRAPPER_LEVELS = 32  # decorators on one function; more is a cycle of __wrapped__
+REG_NEAR_NAMES = 3  # suggestions for one mistyped name: more would be a list, not a hint
+REG_NEAR_CANDIDATES = 2_000  # names compared with a mistyped one, so that a huge surface answers at once
+REG_PROGRESS_BAR_CHARACTERS = 24  # a bar of four steps per sixth
+REG_PROGRESS_LINE_CHARACTERS = 79  # one line of the narrowest usual terminal, which must not wrap
+REG_PROGRESS_PAUSE_SECONDS = 0.1  # between two drawings: smooth to the eye, nothing beside real work
+
+# MAIN
+MAIN_QUOTED_CHARACTERS = 200  # of a path, or of what a program said when it could not be imported: one line of it
+
+# ARGV
+ARGV_FAULTS = 20  # sentences about one line: nobody reads more, and each may cost a search for near names
+ARGV_SHORT_DIGITS = 16  # a number of fewer characters is exact and finite whatever its digits are
+
+# SCHEMA
+SCHEMA_ISSUES = 20  # reported at once: a person fixes a few, a program needs no flood
+SCHEMA_MESSAGE_ISSUES = 5  # of them in the one sentence
+SCHEMA_CHOICES = 10  # values of an enum that a message lists
+SCHEMA_NAMES = 500  # declared names compared for a suggestion: difflib is slow
+SCHEMA_NAME_CHARACTERS = 60  # a key shown without quotes or looked for among the names
+SCHEMA_STEPS = 3_000_000  # values gone into and alternatives tried in one check: seconds, room for 8 MiB of JSON
+SCHEMA_NODES = 100_000  # schemas in a schema, counted once for every set of dynamic anchors they are reached under
+SCHEMA_DEPTH_LEVELS = 1000  # keys from the root of a schema, or from a reference, to a part: two or three a level
+SCHEMA_HOPS = 64  # references followed one after the other
+
+# endregion LIMITS
+
+
+# region ERRORS -- Error, RegistrationError, the one table of codes and exit codes
+# needs: (nothing)
+# Every refusal is an Error: a code for programs, one sentence for people, data for both. The tree:
+#
+#     Exception
+#       Error                  a refusal with a code of the table below (or of the application)
+#         RegistrationError    the program itself is faulty: exit 70
+#         _ErrorsUsage         the words of a command line cannot be read: exit 64, plain text
+#
+# Codes the table does not name exit with 1; an application's exit_codes are merged over it.
+
+ERRORS_EXIT_CODES = {
+    "BAD_REQUEST": 1,
+    "CONFIRMATION_REQUIRED": 8,
+    "CONFLICT": 5,
+    "CONNECTION_REQUEST_FAILED": 1,
+    "CONNECTION_RESPONSE_TOO_LARGE": 1,
+    "CONNECTION_TIMEOUT": 7,
+    "DOWNGRADE_REFUSED": 1,
+    "FORBIDDEN": 3,
+    "INTEGRITY_ERROR": 1,
+    "INTERNAL_SERVER_ERROR": 1,
+    "JOURNAL_DAMAGED": 1,
+    "LOCKED": 1,
+    "NOT_FOUND": 4,
+    "OUTCOME_UNKNOWN": 9,
+    "OUTPUT_FAILED": 1,
+    "PLAN_INVALID": 1,
+    "RATE_LIMITED": 6,
+    "READER_GONE": 141,
+    "REGISTRATION_ERROR": 70,
+    "REQUEST_ABORTED": 130,
+    "REQUEST_TIMEOUT": 7,
+    "SANDBOX_ESCAPE": 3,
+    "SIGNATURE_REFUSED": 1,
+    "TIMEOUT": 7,
+    "UNAUTHORIZED": 2,
+    "UPSTREAM_TOOL_ERROR": 1,
+    "USAGE": 64,
+    "VALIDATION_ERROR": 1,
+    "WAIT_FAILED": 1,
+}
+ERRORS_EXIT_OTHER = 1  # a code that no table names
+
+#: Codes after which the same call may succeed unchanged; everything else needs another call or another state.
+ERRORS_RETRYABLE = frozenset(("RATE_LIMITED", "REQUEST_TIMEOUT"))
+
+
+class Error(Exception):
+    """Refuse a call: ``raise nk.Error("NOT_FOUND", "no task 7")``.
+
+    code: an upper-case word; the table ERRORS_EXIT_CODES or the application's ``exit_codes`` gives its exit code.
+    message: one sentence for people. details: JSON-ready data for programs. hint: what to do next.
+    retryable: whether the same call may succeed later; by default true for RATE_LIMITED and REQUEST_TIMEOUT alone.
+    relayed: whether another system refused and this error only carries its answer.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        details: object = None,
+        hint: str | None = None,
+        retryable: bool | None = None,
+        relayed: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.code = code  #: word that programs branch on
+        self.message = message  #: one sentence
+        self.details = details  #: JSON-ready value, or None
+        self.hint = hint  #: what to do next, or None
+        self.retryable = code in ERRORS_RETRYABLE if retryable is None else retryable  #: may the same call be repeated
+        self.relayed = relayed  #: the refusal of a remote system, not of the handler itself
+
+    def to_wire(self) -> dict[str, object]:
+        """Return the JSON object of this refusal: code, message, retryable, and details and hint where given. Pure."""
+        wire: dict[str, object] = {"code": self.code, "message": self.message, "retryable": self.retryable}
+        if self.details is not None:
+            wire["details"] = self.details
+        if self.hint is not None:
+            wire["hint"] = self.hint
+        return wire
+
+
+class RegistrationError(Error):
+    """The program is put together wrongly; the sentence names the function, the parameter and the remedy. Exit 70."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("REGISTRATION_ERROR", message)
+
+
+class _ErrorsUsage(Error):
+    """Words that cannot be read as a command line; every independent fault of the line, a sentence each. Exit 64."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("USAGE", "\n".join(faults))
+        self.faults = list(faults)  #: one sentence each, in the order of the line
+
+
+def exit_code(code: str, overrides: Mapping[str, int] | None = None) -> int:
+    """Return the exit code of an error code: overrides first, then the table, else 1. Pure.
+
+    >>> exit_code("NOT_FOUND"), exit_code("NOT_FOUND", {"NOT_FOUND": 44}), exit_code("constructor")
+    (4, 44, 1)
+    """
+    if overrides is not None and code in overrides:
+        return overrides[code]
+    return ERRORS_EXIT_CODES.get(code, ERRORS_EXIT_OTHER)
+# endregion ERRORS
+
+
+# region JSON -- strict loads, dumps, canonical form, digests, JSON pointer
+# needs: LIMITS
+# Every JSON text that comes in passes _json_loads, every one that goes out _json_dumps; both fail by _JsonFault alone.
+# Reading: RFC 8259 and nothing besides. Depth and surrogates are judged on the text before the scanner sees it, in
+# linear time and without recursion; numbers and objects by hooks of the scanner.
+# Writing: a copy of plain types is made, and making it names the faulty place; the C encoder writes the copy. `json`
+# and `re` are imported only where text is really parsed.
+# Plain values: None, bool, int, float, str, list, tuple (an array), dict with text keys; a subclass counts as its base.
+
+JSON_INT_LIMIT = 10**JSON_INT_DIGITS  # the first integer that is too long
+JSON_HASHED_BELOW = 2**60  # CPython hashes integers modulo 2**61 - 1: smaller ones cannot be made to collide
+JSON_NO_STRUCTURE = bytes(range(256)).translate(None, b'[]{}"')
+JSON_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # read as signed bytes: one level down, one level up
+JSON_LONE_SURROGATE = r"\\u[dD](?:[89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u[dD])[c-fC-F])"
+JSON_TEXT_TYPE = frozenset((str,))
+JSON_SCALAR_TYPES = frozenset((str, int, float, bool, type(None)))
+JSON_FIXED_TYPES = frozenset((str, bool, type(None)))
+JSON_CONTAINER_TYPES = frozenset((dict, list, tuple))
+JSON_KINDS = (
+    (bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (dict, "object"), ((list, tuple), "array")
+)
+#: What a terminal or a JavaScript reader acts on instead of showing: DEL, C1, line separators, bidirectional marks.
+JSON_HIDDEN = (
+    "\x7f" + "".join(map(chr, range(0x80, 0xA0)))
+    + "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)
+#: How a message of json.decoder begins, and what ours says; all others are "an unexpected character".
+JSON_SYNTAX = (
+    ("Extra data", "text after the value"), ("Unterminated string", "a string without its closing quote"),
+    ("Invalid control", "a control character in a string"), ("Invalid \\", "an unknown escape in a string"),
+)
+
+
+class _JsonFault(ValueError):
+    """Text that is no strict JSON, or a value that has no JSON form; never holds any of the text."""
+
+    def __init__(self, reason: str, *, position: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason  #: a noun phrase: "a repeated key"
+        self.position = position  #: index of the character in the text that was read, where it is known
+        self.path: tuple[str | int, ...] = ()  #: keys and indexes from the root to the value that was to be written
+
+    def __str__(self) -> str:
+        if self.position is not None:
+            return f"{self.reason} at character {self.position + 1}"
+        return f"{self.reason} at {_json_show(_json_pointer(self.path))}" if self.path else self.reason
+
+
+def _json_loads(data: str | bytes, *, max_bytes: int = JSON_DOOR_BYTES, max_depth: int = JSON_DEPTH_LEVELS) -> Any:
+    """Return the value of one strict JSON text. Pure.
+
+    data: text, or UTF-8 bytes without a byte order mark. max_bytes: size in UTF-8. max_depth: arrays and objects
+    inside one another.
+    Raises: _JsonFault for anything else than one value: repeated keys, NaN, Infinity, numbers that overflow a float,
+    integers of too many digits, lone surrogates, nesting, size, text after the value.
+
+    >>> _json_loads('{"a": [1, 2.5]}')
+    {'a': [1, 2.5]}
+    """
+    try:
+        raw = data.encode("utf-8") if isinstance(data, str) else data
+        text = str(raw, "utf-8")
+    except UnicodeEncodeError as fault:
+        raise _JsonFault("a lone surrogate", position=fault.start) from None
+    except UnicodeDecodeError as fault:
+        before = len(str(data[: fault.start], "utf-8"))  # type: ignore[arg-type]
+        raise _JsonFault("bytes that are not UTF-8", position=before) from None
+    if len(raw) > max_bytes:
+        raise _JsonFault(f"more than {max_bytes:,} bytes")
+    if text.startswith("\ufeff"):
+        raise _JsonFault("a byte order mark", position=0)
+    if raw.count(b"[") + raw.count(b"{") > max_depth:
+        _json_check_depth(raw, max_depth)
+    import json.decoder
+    import re
+
+    # An escaped backslash begins no escape of its own; positions stay.
+    lone = re.search(JSON_LONE_SURROGATE, text.replace("\\\\", "//")) if "\\u" in text else None
+    if lone:
+        raise _JsonFault("a lone surrogate", position=lone.start())
+    try:
+        return json.decoder.JSONDecoder(
+            object_pairs_hook=_json_read_object,
+            parse_constant=_json_refuse_constant,
+            parse_float=_json_read_float,
+            parse_int=_json_read_integer,
+        ).decode(text)
+    except json.decoder.JSONDecodeError as error:
+        raise _json_syntax_fault(text, error.msg, error.pos) from None
+    except _JsonFault:
+        raise
+    except (ValueError, RecursionError):  # the program lowered the interpreter's own limits below ours
+        raise _JsonFault("more digits or levels than this program admits") from None
+
+
+def _json_syntax_fault(text: str, message: str, position: int) -> _JsonFault:
+    """Return the fault for a message of json.decoder, in words and at a position that are the same in every Python."""
+    if message.startswith("Illegal trailing comma"):  # 3.13 points at the comma, earlier ones behind it
+        position = len(text) - len(text[position + 1 :].lstrip(" \t\n\r"))
+    if not text.strip(" \t\n\r"):
+        return _JsonFault("no value")
+    if position >= len(text):
+        return _JsonFault("an unfinished value", position=len(text))
+    reasons = [reason for start, reason in JSON_SYNTAX if message.startswith(start)]
+    return _JsonFault(reasons[0] if reasons else "an unexpected character", position=position)
+
+
+def _json_check_depth(raw: bytes, max_depth: int) -> None:
+    """Refuse UTF-8 text that nests deeper than max_depth. Linear, no recursion.
+
+    Right for every prefix that is valid JSON, and the scanner never gets beyond the first character that is not.
+    """
+    from itertools import accumulate
+
+    marks = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(JSON_STEPS, JSON_NO_STRUCTURE)
+    steps = b"".join(marks.split(b'"')[::2])  # every other piece is inside a string
+    if max(accumulate(memoryview(steps).cast("b")), default=0) > max_depth:
+        raise _JsonFault(f"more than {max_depth} levels")
+
+
+def _json_read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of these members (object_pairs_hook of the decoder)."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise _JsonFault("a repeated key")
+    return members
+
+
+def _json_read_integer(digits: str) -> int:
+    """Return the integer; its digits are counted first, since int() takes quadratic time or raises for long ones."""
+    if len(digits) - digits.startswith("-") > JSON_INT_DIGITS:
+        raise _JsonFault(f"an integer of more than {JSON_INT_DIGITS:,} digits")
+    return int(digits)
+
+
+def _json_read_float(digits: str) -> float:
+    """Return the float; one that overflows would come back as infinity, which JSON does not have."""
+    if len(digits) > JSON_INT_DIGITS:
+        raise _JsonFault(f"a number of more than {JSON_INT_DIGITS:,} digits")
+    number = float(digits)
+    if number - number != 0.0:
+        raise _JsonFault("a number too large for a float")
+    return number
+
+
+def _json_refuse_constant(word: str) -> Any:
+    """Refuse NaN, Infinity and -Infinity (parse_constant of the decoder)."""
+    raise _JsonFault(f"{word}, which is no JSON number")
+
+
+def _json_dumps(value: object, *, pretty: bool = False, ascii_only: bool = False) -> str:
+    """Return the JSON text of a value, without a final newline. Pure.
+
+    pretty: two blanks a level and one member a line, else no blank at all. ascii_only: escape everything beyond ASCII;
+    otherwise only what must not reach a terminal raw (JSON_HIDDEN, lone surrogates). Floats are written as repr.
+    Raises: _JsonFault with the path of what is NaN, infinite, no JSON type, part of itself, too deep, or under a key
+    that is no text.
+
+    >>> _json_dumps({"a": (1, 2.0, None)})
+    '{"a":[1,2.0,null]}'
+    """
+    try:
+        text = _json_write(value if _json_is_plain(value, JSON_DEPTH_LEVELS) else _json_copy(value), pretty, ascii_only)
+    except (_JsonFault, RecursionError):
+        _json_copy(value)  # names the place
+        raise _JsonFault("more digits or levels than this program admits") from None
+    if text.isascii():
+        return text.replace("\x7f", "\\u007f")
+    for character in JSON_HIDDEN:  # which can only stand inside strings
+        if character in text:
+            text = text.replace(character, f"\\u{ord(character):04x}")
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")  # lone surrogates too
+
+
+def _json_is_plain(value: Any, levels: int) -> bool:
+    """Tell whether all types are exactly those of JSON and no more than so many levels deep; NaN is not looked for."""
+    kind = type(value)
+    if kind not in JSON_CONTAINER_TYPES:
+        return kind in JSON_SCALAR_TYPES
+    if levels == 0 or kind is dict and not JSON_TEXT_TYPE.issuperset(map(type, value)):
+        return False
+    members = value.values() if kind is dict else value
+    return JSON_SCALAR_TYPES.issuperset(map(type, members)) or all(_json_is_plain(one, levels - 1) for one in members)
+
+
+def _json_write(value: object, pretty: bool = False, ascii_only: bool = False) -> str:
+    """Return the text of a plain value; raises _JsonFault under lowered limits of the interpreter."""
+    try:
+        from _json import encode_basestring, encode_basestring_ascii, make_encoder as make
+    except ImportError:  # an interpreter without the C helpers
+        from json import dumps
+
+        separators = (",", ": " if pretty else ":")
+        return dumps(value, ensure_ascii=ascii_only, indent=2 if pretty else None, separators=separators)
+    escape = encode_basestring_ascii if ascii_only else encode_basestring
+
+    def encode(part: Any, colon: str, comma: str) -> str:
+        return "".join(make(None, repr, escape, None, colon, comma, False, False, False)(part, 0))
+
+    try:
+        return _json_lay_out(value, encode, "\n") if pretty else encode(value, ":", ",")
+    except (ValueError, RecursionError):
+        raise _JsonFault("more digits or levels than this program admits") from None
+
+
+def _json_lay_out(value: Any, encode: Callable[[Any, str, str], str], newline: str) -> str:
+    """Return the text of a plain value with a line for each member; newline: what begins a line at this level."""
+    inner = newline + "  "
+    members = value.values() if type(value) is dict else value
+    if type(value) not in JSON_CONTAINER_TYPES or not value:
+        return encode(value, "", "")
+    if JSON_CONTAINER_TYPES.isdisjoint(map(type, members)):
+        text = encode(value, ": ", "," + inner)
+    else:
+        texts = [_json_lay_out(item, encode, inner) for item in members]
+        if type(value) is dict:
+            texts = [encode(key, "", "") + ": " + text for key, text in zip(value, texts)]
+        text = ("," + inner).join(texts).join("{}" if type(value) is dict else "[]")
+    return text[0] + inner + text[1:-1] + newline + text[-1]
+
+
+def _json_copy(value: object, canonical: bool = False) -> Any:
+    """Return a deep copy of a value, of plain types. Pure. Raises: _JsonFault, with the path, for what is not JSON.
+
+    canonical: keys in the order of their UTF-16 code units (RFC 8785 3.2.3), floats without a fraction as integers, so
+    that equal values become equal copies.
+    """
+    try:
+        return _json_plain(value, canonical, ())
+    except RecursionError:
+        raise _JsonFault("more levels than this program admits") from None
+
+
+def _json_plain(value: Any, canonical: bool, above: tuple[int, ...]) -> Any:
+    """Return the copy that _json_copy describes; above: the ids of the containers around the value."""
+    if type(value) in JSON_FIXED_TYPES:
+        return value
+    if isinstance(value, int):
+        if not -JSON_INT_LIMIT < value < JSON_INT_LIMIT:
+            raise _JsonFault(f"an integer of more than {JSON_INT_DIGITS:,} digits")
+        return int.__index__(value)
+    if isinstance(value, float):
+        real = float.__float__(value)
+        if real - real != 0.0:
+            raise _JsonFault("NaN" if real != real else "an infinite number")
+        return int(real) if canonical and real == int(real) else real
+    if isinstance(value, str):
+        return str.__str__(value)
+    if not isinstance(value, (dict, list, tuple)):
+        raise _JsonFault(f"a value of the Python type {type(value).__name__}")
+    if id(value) in above:
+        raise _JsonFault("a value that contains itself")
+    if len(above) >= JSON_DEPTH_LEVELS:
+        raise _JsonFault(f"more than {JSON_DEPTH_LEVELS} levels")
+    above += (id(value),)
+    key: Any = None
+    try:
+        if not isinstance(value, dict):
+            items = []
+            for key, item in enumerate(value):
+                items.append(_json_plain(item, canonical, above))
+            return items
+        members = {}
+        for key in sorted(value, key=_json_order) if canonical else value:
+            if not isinstance(key, str):
+                raise _JsonFault(f"a key of the Python type {type(key).__name__}")
+            members[str.__str__(key)] = _json_plain(value[key], canonical, above)
+        return members
+    except _JsonFault as fault:
+        fault.path = (key,) + fault.path if isinstance(key, (str, int)) else fault.path
+        raise
+
+
+def _json_order(key: object) -> bytes:
+    """Return what a key is sorted by in the canonical form; a key that is no text is refused right after."""
+    return key.encode("utf-16-be", "surrogatepass") if isinstance(key, str) else b""
+
+
+def _json_canonical(value: object) -> bytes:
+    """Return the bytes that digests and signatures are made over: equal exactly for values that are JSON-equal. Pure.
+
+    RFC 8785 but for numbers: integers are exact, floats without a fraction are written as integers, others as repr.
+    A lone surrogate, which UTF-8 does not have, becomes an escape. Raises: _JsonFault like _json_dumps.
+
+    >>> _json_canonical({"b": 1.0, "a": [1e2, 0.5]})
+    b'{"a":[100,0.5],"b":1}'
+    """
+    return _json_write(_json_copy(value, True)).encode("utf-8", "backslashreplace")
+
+
+def _json_digest(value: object) -> str:
+    """Return the SHA-256 of the canonical form, as 64 hexadecimal digits. Pure."""
+    from hashlib import sha256
+
+    return sha256(_json_canonical(value)).hexdigest()
+
+
+def _json_key(value: Any) -> Any:
+    """Return something hashable that is equal exactly for JSON-equal values (1 and 1.0, not 1 and true). Pure.
+
+    Large integers and containers become text, whose hash is salted: the hash of a number can be chosen by an attacker,
+    and a set of a hundred thousand collisions never ends. Raises: _JsonFault for what is not JSON.
+    """
+    if type(value) is not str:
+        value = _json_copy(value, True)
+    kind = type(value)
+    if kind is bool:
+        return (value,)
+    if kind in JSON_CONTAINER_TYPES or kind in (int, float) and not -JSON_HASHED_BELOW < value < JSON_HASHED_BELOW:
+        return (_json_write(value),)
+    return value
+
+
+def _json_pointer(path: Sequence[str | int]) -> str:
+    """Return the JSON pointer (RFC 6901) of keys and indexes from the root. Pure.
+
+    >>> _json_pointer(["a/b", 0, "~"])
+    '/a~1b/0/~0'
+    """
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
+
+
+def _json_kind(value: object) -> str:
+    """Return the JSON word for the type of a value; a float is always a number, other Python types keep their name."""
+    if value is None:
+        return "null"
+    return next((word for kind, word in JSON_KINDS if isinstance(value, kind)), type(value).__name__)
+
+
+def _json_show(value: object, limit: int = JSON_SHOWN_CHARACTERS) -> str:
+    """Return a value as JSON text on one line for a message: at most limit characters, none of them a control. Pure.
+
+    Says in < > what has no JSON form, and reads no more of a large value than is shown.
+
+    >>> _json_show("a" * 100, 12), _json_show([1, {"a": None}])
+    ('"aaaaaaa"...', '[1, {"a": null}]')
+    """
+    text = ""
+    for piece in _json_pieces(value, limit):
+        text += piece
+        if len(text) > limit:
+            break
+    else:
+        return text
+    if not isinstance(value, str):
+        return text[: limit - 3] + "..."
+    value = value[:limit]
+    while value and len(text) > limit - 3:  # whole escapes only
+        value = value[:-1]
+        text = _json_dumps(value)
+    return text + "..."
+
+
+def _json_pieces(value: object, limit: int) -> Iterator[str]:
+    """Yield the pieces of a value's text; strings are cut where limit characters are exceeded."""
+    if isinstance(value, str):
+        yield _json_dumps(value[:limit])
+    elif isinstance(value, (dict, list, tuple)):
+        first, last = "{}" if isinstance(value, dict) else "[]"
+        for item in value:
+            yield first
+            first = ", "
+            yield from _json_pieces(item, limit)
+            if isinstance(value, dict):
+                yield ": "
+                yield from _json_pieces(value[item], limit)
+        yield last if first == ", " else first + last
+    else:
+        try:
+            yield _json_dumps(value)
+        except _JsonFault as fault:
+            yield f"<{fault.reason if isinstance(value, (int, float)) else type(value).__name__}>"
+# endregion JSON
+
+
+# region ENV -- Env: argv, streams, environ, cwd, clock, sleep, random; human() for text shown to people
+# needs: LIMITS ERRORS
+# The only reader of os.environ and sys.std*: everything that a call learns of its surroundings, and everything it says
+# to them, passes one Env, so that a test (or another host) can be the surroundings. Making one opens nothing.
+# Output is complete or an error: short writes and a full pipe are waited out, a full disk is OUTPUT_FAILED, a reader
+# that went away is _EnvReaderGone. What cannot be said on standard error is dropped: there is nowhere left to say so.
+# A stream is a binary file object; text streams without bytes below (StringIO) are taken too; None is a closed one.
+# POSIX calls (terminal, foreground, poll) are imported where they are used; elsewhere questions have no terminal.
+
+ENV_PROCESS: Any = ("what this process has",)  # default of Env's keywords; None already means "closed"
+ENV_YES = ("y", "yes")
+ENV_WINDOWS_PIPE_CLOSED = 22  # EINVAL: how Windows reports that the reader went away
+ENV_STANDARD = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
+ENV_ESCAPED_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, invisible marks, lone surrogates, line separators
+ENV_JOINERS = "\u200c\u200d"  # invisible marks that Persian and emoji cannot be written without
+
+
+class _EnvReaderGone(Error):
+    """The reader of standard output went away (`| head`): nothing is wrong and nothing more can be said. Exit 141."""
+
+    def __init__(self) -> None:
+        super().__init__("READER_GONE", "the reader of standard output went away")
+
+
+class _EnvText:
+    """A text stream over a function that takes text; what handlers see as ctx.stdout and ctx.stderr."""
+
+    def __init__(self, write: Callable[[str], object], encoding: str, stream: Any) -> None:
+        self._write = write  #: takes every text that is written, whole and at once
+        self._stream = stream  #: the file object behind it, or None
+        self.encoding = encoding  #: for programs that ask before they write
+        self.closed = False  #: never: the stream belongs to the program, not to the handler
+
+    def write(self, text: str) -> int:
+        """Write all of the text; return the number of its characters."""
+        self._write(text)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each text; no line ends are added."""
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        """Do nothing: nothing is held back."""
+
+    def isatty(self) -> bool:
+        """Tell whether a terminal is behind it."""
+        return _env_is_terminal(self._stream)
+
+    def fileno(self) -> int:
+        """Return the descriptor behind it, for child processes; raises OSError where there is none."""
+        return int(self._stream.fileno())
+
+
+def _env_human(text: str, *, lines: bool = False, limit: int = sys.maxsize) -> str:
+    r"""Return text that is safe to show a person: nothing in it moves a cursor, hides or reorders. Pure, linear.
+
+    Controls, bidirectional and other invisible marks, line separators and lone surrogates are shown escaped. lines:
+    keep line feeds. limit: at most so many characters, cut with "...".
+
+    >>> _env_human("a\x1b[31mb\n"), _env_human("a" * 9, limit=6)
+    ('a\\x1b[31mb\\n', 'aaa...')
+    """
+    text = text[: limit + 1]
+    if not (text.replace("\n", "") if lines else text).isprintable():
+        from unicodedata import category
+
+        kept = ENV_JOINERS + "\n" * lines
+        text = "".join([
+            ascii(character)[1:-1]
+            if category(character) in ENV_ESCAPED_CATEGORIES and character not in kept
+            else character
+            for character in text
+        ])
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+class Env:
+    """The surroundings of a program; every keyword defaults to those of this process.
+
+    argv: the program's name and its words. stdin, stdout, stderr: binary file objects, None for a closed one. environ:
+    names to texts. cwd: the current folder. clock: monotonic seconds. now: seconds since 1970. sleep: seconds to
+    nothing. random: a number of bytes to that many. tty: opens the terminal as a text file for reading and writing, or
+    returns None; None for "there is no terminal".
+    """
+
+    def __init__(
+        self,
+        *,
+        argv: Sequence[str] | None = None,
+        stdin: Any = ENV_PROCESS,
+        stdout: Any = ENV_PROCESS,
+        stderr: Any = ENV_PROCESS,
+        environ: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        clock: Callable[[], float] | None = None,
+        now: Callable[[], float] | None = None,
+        sleep: Callable[[float], object] | None = None,
+        random: Callable[[int], bytes] | None = None,
+        tty: Callable[[], Any] | None = ENV_PROCESS,
+    ) -> None:
+        import time
+
+        self.argv = list(sys.argv if argv is None else argv)  #: the program's name, its words
+        self.stdin = _env_stream(stdin, sys.stdin)  #: file object or None
+        self.stdout = _env_stream(stdout, sys.stdout)  #: file object or None
+        self.stderr = _env_stream(stderr, sys.stderr)  #: file object or None
+        self._above = sys.stdout if stdout is ENV_PROCESS else None  #: text layer that print() fills
+        self.stdout_encoding = _env_encoding(self._above)  #: name of a codec
+        self.stderr_encoding = _env_encoding(sys.stderr if stderr is ENV_PROCESS else None)  #: name of a codec
+        self.environ: Mapping[str, str] = os.environ if environ is None else environ  #: names to texts
+        self.clock = clock or time.monotonic  #: seconds that never go back
+        self.now = now or time.time  #: seconds since 1970
+        self.sleep = sleep or time.sleep  #: waits so many seconds
+        self.random = random or os.urandom  #: so many unpredictable bytes
+        self.tty = self._open_terminal if tty is ENV_PROCESS else tty  #: opener of the terminal, or None
+        self._cwd = cwd  #: a folder, or None for that of the process
+        self._owned = False  #: whether the descriptors of the process are ours
+        self._given_back = False  #: whether descriptor 1 is the document again
+
+    @property
+    def cwd(self) -> str:
+        """The current folder. Raises: BAD_REQUEST when it was deleted."""
+        try:
+            return os.getcwd() if self._cwd is None else self._cwd
+        except OSError:
+            raise Error("BAD_REQUEST", "the current folder no longer exists; change to one that does") from None
+
+    @cwd.setter
+    def cwd(self, folder: str) -> None:
+        self._cwd = folder
+
+    @property
+    def out_ascii(self) -> bool:
+        """Whether standard output needs everything beyond ASCII escaped: another encoding, or LC_ALL=C asked for it."""
+        if not self.stdout_encoding.lower().startswith("utf"):
+            return True
+        asked = self.environ.get("PYTHONIOENCODING") or self.environ.get("PYTHONUTF8") == "1"
+        # Python writes UTF-8 under LC_ALL=C (PEP 540); whoever sets it means ASCII.
+        return self._above is not None and not asked and self.environ.get("LC_ALL") in ("C", "POSIX")
+
+    def is_terminal(self, name: str) -> bool:
+        """Tell whether "stdin", "stdout" or "stderr" is a terminal."""
+        return _env_is_terminal(getattr(self, name))
+
+    human = staticmethod(_env_human)  #: text that is safe to show a person
+
+    def write_out(self, text: str) -> None:
+        """Write all of the text to standard output; characters its encoding lacks are escaped.
+
+        Raises: OUTPUT_FAILED, READER_GONE.
+        """
+        self.write_bytes_out(text.encode(self.stdout_encoding, "backslashreplace"))
+
+    def write_bytes_out(self, data: bytes) -> None:
+        """Write all of the bytes to standard output. Raises: OUTPUT_FAILED, READER_GONE."""
+        if self.stdout is None:
+            raise Error("OUTPUT_FAILED", "standard output is closed; run the command with one that is open")
+        try:
+            if self._above is not None:
+                self._above.flush()  # what print() holds comes first
+        except (AttributeError, OSError, ValueError):
+            pass  # that text was not ours; our own write meets the same fault and reports it
+        try:
+            self._write_all(self.stdout, data, self.stdout_encoding)
+        except (OSError, ValueError) as error:
+            raise _env_output_fault(error) from error
+
+    def write_err(self, text: str) -> None:
+        """Write text to standard error as far as that is possible; failures are ignored."""
+        try:
+            data = text.encode(self.stderr_encoding, "backslashreplace")
+            self._write_all(self.stderr, data, self.stderr_encoding)
+        except (AttributeError, OSError, ValueError):
+            pass  # missing, full or closed
+
+    def stdout_text(self) -> _EnvText:
+        """Return standard output as a text stream for print(file=...); it raises what write_out raises."""
+        return _EnvText(self.write_out, self.stdout_encoding, self.stdout)
+
+    def stderr_text(self) -> _EnvText:
+        """Return standard error as a text stream for print(file=...)."""
+        return _EnvText(self.write_err, self.stderr_encoding, self.stderr)
+
+    def read_stdin(self, first_byte_seconds: float) -> bytes | None:
+        """Return all of standard input, or None for a terminal, a closed stream, no byte in time, or no byte at all.
+
+        first_byte_seconds: how long to wait for the first byte; after it, the stream is read to its end however long
+        that takes. Raises: BAD_REQUEST when reading fails or there is more than ENV_STDIN_BYTES.
+        """
+        if self.stdin is None or self.is_terminal("stdin"):
+            return None
+        try:
+            data = self._read_all(first_byte_seconds)
+        except (OSError, ValueError) as error:
+            if getattr(error, "errno", None) is None:
+                return None  # a closed stream, or a stand-in that refuses to be read (pytest's); nothing that failed
+            message = f"cannot read standard input ({_env_reason(error)}); give the value as an argument"
+            raise Error("BAD_REQUEST", message) from error
+        if len(data) > ENV_STDIN_BYTES:
+            raise Error("BAD_REQUEST", f"standard input has more than {ENV_STDIN_BYTES:,} bytes; give less")
+        return data or None
+
+    def _patiently(self, step: Callable[[], Any]) -> Any:
+        """Return what a step returns; one that a non-blocking stream refuses is repeated."""
+        while True:
+            try:
+                return step()
+            except BlockingIOError:
+                self.sleep(ENV_RETRY_SECONDS)
+
+    def _write_all(self, stream: Any, data: bytes, encoding: str) -> None:
+        """Write all bytes past every buffer, waiting while the other side is full. Raises OSError, ValueError."""
+        descriptor = _env_descriptor(stream)
+        if descriptor is None:
+            stream.write(data.decode(encoding) if hasattr(stream, "encoding") else data)
+        self._patiently(stream.flush)
+        rest = memoryview(data)
+        while descriptor is not None and rest:
+            rest = rest[self._patiently(lambda: os.write(descriptor, rest)) :]
+
+    def _read_all(self, first_byte_seconds: float) -> bytes:
+        """Return all of standard input, not much more than the limit; nothing if no byte comes in time."""
+        descriptor = _env_descriptor(self.stdin)
+        if descriptor is None:
+            data = self.stdin.read(ENV_STDIN_BYTES + 1)
+            return data.encode("utf-8", "surrogateescape") if isinstance(data, str) else bytes(data or b"")
+
+        def read() -> Any:
+            return self._patiently(lambda: os.read(descriptor, ENV_CHUNK_BYTES))
+
+        more = b""
+        if os.name == "nt":
+            more = _env_read_in_thread(read, first_byte_seconds)
+        else:
+            import select
+
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            if poll.poll(first_byte_seconds * 1000):
+                more = read()
+        found = bytearray()
+        while more and len(found) <= ENV_STDIN_BYTES:
+            found += more
+            more = read()
+        return bytes(found)
+
+    def ask(self, lines: Sequence[str], question: str) -> bool | None:
+        """Show the lines, ask the question on the terminal and return whether the answer is y or yes.
+
+        Returns None where nobody can be asked: no terminal, or a job in the background. What was typed before the
+        question stood there is dropped. The default is no.
+        """
+        shown = "".join(_env_human(line) + "\n" for line in lines) + _env_human(question) + " [y/N] "
+        answer = self._answer(shown, False)
+        # Without its end it is the end of the input, or thousands of characters.
+        return None if answer is None else answer.endswith("\n") and answer.strip().lower() in ENV_YES
+
+    def ask_secret(self, prompt: str) -> str | None:
+        """Ask for a secret on the terminal without showing what is typed; None where nobody can be asked.
+
+        prompt: shown as it is, so it ends with its own blank. What was typed before is dropped.
+        """
+        answer = self._answer(_env_human(prompt), True)
+        return answer.rstrip("\r\n") if answer else None
+
+    def _answer(self, shown: str, hidden: bool) -> str | None:
+        """Return the line typed after this was shown, empty at the end of the input; None where nobody can be asked."""
+        try:
+            terminal = self.tty() if self.tty is not None else None
+            if terminal is None:
+                return None
+            try:
+                return _env_converse(terminal, shown, hidden)
+            finally:
+                terminal.close()
+        except Exception:  # nobody can be asked at a terminal that fails, whatever it raises (OSError, termios.error)
+            return None
+
+    def _open_terminal(self) -> Any:
+        """Return the terminal as a text file; None in the background. Raises OSError where there is none."""
+        import io
+
+        if os.name != "posix":
+            return None
+        flags = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
+        try:
+            number = os.open("/dev/tty", flags)
+        except OSError:  # a terminal that does not control us can still answer: there is no background to be in
+            number = os.open(os.ttyname(self.stdin.fileno()), flags)
+        else:
+            if os.tcgetpgrp(number) != os.getpgrp():
+                os.close(number)
+                return None
+        return io.TextIOWrapper(io.FileIO(number, "r+"), errors="backslashreplace")
+
+    @classmethod
+    def own_descriptors(cls) -> Env:
+        """Take the descriptors of this process and return the Env that writes to the document alone.
+
+        Closed ones of 0, 1, 2 become /dev/null. Descriptor 1 is kept as a private close-on-exec one, then points at
+        standard error, so that neither print() nor a child process can touch the document. Changes the whole process:
+        for a program's main alone. Raises: OUTPUT_FAILED when there is no descriptor left.
+        """
+        try:
+            free = [_env_open_standard(*each) for each in ENV_STANDARD]
+            private = os.dup(1) if free[1] else -1
+            if free[1] and free[2]:
+                os.dup2(2, 1)
+            elif free[1]:
+                _env_send_nowhere(1)
+        except OSError as error:
+            message = f"cannot set up standard output ({_env_reason(error)}); close other files"
+            raise Error("OUTPUT_FAILED", message) from error
+        env = cls()
+        env._owned = True
+        env.stdout = open(private, "wb", buffering=0, closefd=False) if free[1] else None
+        _env_line_buffer(True)  # it is standard error now: no line may wait for the end
+        return env
+
+    def give_back_stdout(self) -> None:
+        """Point descriptor 1 at the document again: for a native command that prints for itself."""
+        if self._owned and not self._given_back and self.stdout is not None:
+            self._given_back = True
+            os.dup2(self.stdout.fileno(), 1)
+            _env_line_buffer(self.is_terminal("stdout"))
+
+    def finish(self) -> None:
+        """Deliver the last output, so that the interpreter finds nothing to fail at; after own_descriptors() alone.
+
+        Flushes what print() still holds and closes the document, which is where some file systems report a full disk.
+        Raises: OUTPUT_FAILED, READER_GONE.
+        """
+        if not self._owned:
+            return
+        errors: list[OSError] = []
+        for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+            try:
+                stream.flush()
+            except OSError as error:
+                _env_send_nowhere(number)
+                errors += [error] if number == 1 and self._given_back else []
+            except (AttributeError, ValueError):
+                pass  # replaced or closed by the program
+        try:
+            if self.stdout is not None:
+                os.close(self.stdout.fileno())
+        except OSError as error:
+            errors.append(error)
+        self.stdout = None
+        if errors:
+            raise _env_output_fault(errors[0])
+
+
+def _env_output_fault(error: Exception) -> Error:
+    """Return the Error for a failed write to standard output. Pure."""
+    number = getattr(error, "errno", None)
+    if isinstance(error, ConnectionError) or (os.name == "nt" and number == ENV_WINDOWS_PIPE_CLOSED):
+        return _EnvReaderGone()
+    message = f"cannot write standard output ({_env_reason(error)}); make room or send it elsewhere"
+    return Error("OUTPUT_FAILED", message)
+
+
+def _env_reason(error: Exception) -> str:
+    """Return what the system says of a failure; an error of Python's own means a closed stream. Pure."""
+    return getattr(error, "strerror", None) or "it is closed"
+
+
+def _env_stream(given: Any, standard: Any) -> Any:
+    """Return the file object that was given, else the binary one below a standard stream (itself if none is)."""
+    return getattr(standard, "buffer", standard) if given is ENV_PROCESS else given
+
+
+def _env_encoding(stream: Any) -> str:
+    """Return the name of a text stream's codec; UTF-8 where it has none."""
+    return getattr(stream, "encoding", None) or "utf-8"
+
+
+def _env_is_terminal(stream: Any) -> bool:
+    """Tell whether a stream is a terminal; closed and missing ones are none."""
+    try:
+        return bool(stream.isatty())
+    except (AttributeError, OSError, ValueError):
+        return False
+
+
+def _env_descriptor(stream: Any) -> int | None:
+    """Return the descriptor of a plain file object; None for all others (BytesIO, gzip, a Windows console)."""
+    import io
+
+    raw = getattr(stream, "buffer", stream)  # below a text stream
+    raw = getattr(raw, "raw", raw)  # below a buffer
+    return raw.fileno() if isinstance(raw, io.FileIO) else None
+
+
+def _env_read_in_thread(read: Callable[[], bytes], seconds: float) -> bytes:
+    """Return the first bytes where poll() knows no pipes (Windows); nothing if none come within so many seconds."""
+    from threading import Thread
+
+    found: list[bytes] = []
+    thread = Thread(target=lambda: found.append(read()), daemon=True)  # one that never reads ends with the process
+    thread.start()
+    thread.join(seconds)
+    return found[0] if found else b""
+
+
+def _env_converse(terminal: Any, shown: str, hidden: bool) -> str:
+    """Show text on a terminal and return the line that is typed then; what was typed before was no answer to it.
+
+    hidden: echo is off, and on again whatever happens (Ctrl-C too). Raises OSError, termios.error.
+    """
+
+    def ask() -> str:
+        terminal.write(shown)
+        terminal.flush()
+        return str(terminal.readline(ENV_ANSWER_CHARACTERS))
+
+    descriptor = _env_descriptor(terminal)
+    if descriptor is None:  # a stand-in of a test
+        return ask()
+    import termios
+
+    before = termios.tcgetattr(descriptor)
+    silent = list(before)
+    silent[3] &= ~termios.ECHO
+    try:
+        termios.tcsetattr(descriptor, termios.TCSAFLUSH, silent if hidden else before)
+        return ask()
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        terminal.write("\n" if hidden else "")
+
+
+def _env_open_standard(number: int, name: str, mode: str) -> bool:
+    """Make sure that a standard descriptor is open; return False if it is not the standard stream.
+
+    Where the stream was closed when the program began, sys has none; then the program itself may have opened a file
+    that got this number, and that file must not be written to or replaced.
+    """
+    try:
+        os.fstat(number)
+    except OSError:
+        _env_send_nowhere(number)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False))
+    return getattr(sys, name) is not None
+
+
+def _env_send_nowhere(number: int) -> None:
+    """Point a standard descriptor at /dev/null; children inherit it."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    if nowhere != number:
+        os.dup2(nowhere, number)
+        os.close(nowhere)
+    else:
+        os.set_inheritable(number, True)
+
+
+def _env_line_buffer(on: bool) -> None:
+    """Turn line buffering of sys.stdout on or off, where it has any: a replaced one may be anything."""
+    try:
+        sys.stdout.reconfigure(line_buffering=on)  # type: ignore[union-attr]
+    except (AttributeError, OSError, ValueError):
+        pass
+# endregion ENV
+
+
+# region FILES -- atomic and exclusive writes, private files, bounded reads
+# needs: LIMITS ERRORS JSON
+# What the module writes is never seen half done: the bytes go to a new file beside the target (its name begins
+# with ".new-"), which then takes the target's name in one step. Killed at any moment, the target is the old file or
+# the new one; at worst a ".new-" file stays behind. A link at the target's name is replaced, never written through.
+#
+# A private file holds a secret: a regular file of ours, mode 0600, one name, in a folder that nobody else can
+# write. It is opened without following a link and judged through its descriptor, so what was judged is what is read.
+# Systems without POSIX owners and modes (Windows) keep such files by their folder's access list; there only "a
+# regular file of one name" is checked.
+#
+# Every failure is an Error: NOT_FOUND, CONFLICT, FORBIDDEN (not private), OUTPUT_FAILED, BAD_REQUEST.
+
+FILES_MODE = 0o600  # a file that nobody else may read
+FILES_FOLDER_MODE = 0o700  # a folder that nobody else may enter
+FILES_STAGE_PREFIX = ".new-"  # begins the name of a file that is not finished
+
+
+def _files_flags(*names: str) -> int:
+    """Return these flags of os.open, as far as the system has them, and what every file of ours is opened with.
+
+    That is: never inherited by a child, no translated line ends, never a controlling terminal. Pure.
+    """
+    flags = 0
+    for name in (*names, "O_CLOEXEC", "O_BINARY", "O_NOCTTY"):
+        flags |= getattr(os, name, 0)
+    return flags
+
+
+def _files_failure(code: str, doing: str, path: str, error: Exception, remedy: str) -> Error:
+    """Return the refusal for what the system (or the path's own text) made impossible. Pure."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else "no file can have this name"
+    return Error(code, f"cannot {doing} {_json_show(path)} ({reason}); {remedy}")
+
+
+def _files_shell(path: str) -> str:
+    """Return a path as one word of a POSIX shell line, safe to show: what cannot be printed is shown escaped. Pure."""
+    if not path.isprintable():
+        return _json_show(path, FILES_SHOWN_CHARACTERS)
+    import shlex
+
+    return shlex.quote("./" + path if path.startswith("-") else path)
+
+
+def _files_remove(path: str) -> None:
+    """Remove a file that may be gone already. Writes file."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # the failure that brought us here is the one to report
+
+
+def _files_stage(folder: str, data: bytes, mode: int, durable: bool) -> str:
+    """Write a new file completely, with exactly this mode whatever the umask, and return its path. Writes file.
+
+    On failure it is gone again. Its name is free of any other process's: what exists is never opened.
+    """
+    for number in range(FILES_STAGE_NAMES):
+        stage = os.path.join(folder, f"{FILES_STAGE_PREFIX}{os.getpid()}-{number}")
+        try:
+            file = open(stage, "xb", opener=lambda path, flags: os.open(path, flags, FILES_MODE))
+            break
+        except FileExistsError:
+            continue  # of another thread, or left by a process that was killed
+    else:
+        raise OSError(0, f"{FILES_STAGE_NAMES} unfinished files {FILES_STAGE_PREFIX}* in the folder")
+    try:
+        with file:
+            file.write(data)
+            file.flush()
+            # After the bytes: a write takes set-user-ID away, and nobody may read a half-written file.
+            if hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), mode)
+            if durable:
+                os.fsync(file.fileno())
+    except BaseException:
+        _files_remove(stage)
+        raise
+    return stage
+
+
+def _files_is_special(mode: int) -> bool:
+    """Tell whether a file mode is that of a device, a pipe or a socket. Pure."""
+    import stat
+
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
+
+
+def _files_check_target(path: str) -> None:
+    """Raise OSError where a rename would put a file in the place of a device, a pipe or a socket."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return  # nothing there, or a link to nothing
+    if _files_is_special(mode):
+        raise OSError(0, "a device, a pipe or a socket stands there")
+
+
+def _files_publish(stage: str, path: str, exclusive: bool) -> None:
+    """Give the staged file its name in one step; FileExistsError if exclusive and the name is taken. Writes file."""
+    if not exclusive:
+        os.replace(stage, path)
+        return
+    try:
+        os.link(stage, path)
+    except FileExistsError:
+        raise
+    except (OSError, AttributeError):
+        # No hard links on this file system: take the name with an empty file, then replace that.
+        open(path, "xb").close()
+        try:
+            os.replace(stage, path)
+        except BaseException:
+            _files_remove(path)
+            raise
+    else:
+        os.unlink(stage)
+
+
+def _files_sync_folder(folder: str) -> None:
+    """Make the names in a folder durable, where the system can. Writes file."""
+    import errno
+
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    try:
+        descriptor = os.open(folder, _files_flags("O_DIRECTORY"))
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:  # a folder we may write but not read, or no such thing as syncing a folder here
+        if error.errno not in (errno.EACCES, errno.EINVAL, errno.ENOTSUP, errno.EROFS):
+            raise
+
+
+def _files_write(
+    path: str, data: bytes, *, mode: int = FILES_MODE, durable: bool = False, exclusive: bool = False
+) -> None:
+    """Write a whole file atomically: whoever reads, and whenever we are killed, finds the old content or the new.
+
+    mode: the exact permission bits, whatever the umask and whatever the old file had. durable: the content and the
+    name have reached the disk when this returns. exclusive: the name must be new (where the file system has no hard
+    links, a reader may find the new name empty for a moment).
+    A link at the path is replaced by the file; the file it points to is not touched. A device, pipe or socket is
+    refused: root must not lose /dev/null to a file. Writes file.
+
+    Raises: CONFLICT when exclusive and something stands at the path, else OUTPUT_FAILED.
+    """
+    folder = os.path.dirname(path)
+    try:
+        _files_check_target(path)
+        stage = _files_stage(folder, data, mode, durable)
+        try:
+            _files_publish(stage, path, exclusive)
+        except BaseException:
+            _files_remove(stage)
+            raise
+        if durable:
+            _files_sync_folder(folder or os.curdir)
+    except FileExistsError as error:
+        raise Error("CONFLICT", f"{_json_show(path)} exists already; remove it or choose another name") from error
+    except (OSError, ValueError) as error:
+        raise _files_failure("OUTPUT_FAILED", "write", path, error, "choose a place that can be written") from error
+
+
+def _files_read(path: str, max_bytes: int, *, private: bool = False) -> bytes:
+    """Return the bytes of a file that the user named; links are followed, pipes and devices read to their end.
+
+    private: it must be a private file, judged through its descriptor; what is not is refused with the command that
+    makes it so.
+
+    Raises: NOT_FOUND, FORBIDDEN (not private), BAD_REQUEST (cannot be read, or has more than max_bytes). Reads file.
+    """
+    try:
+        with open(path, "rb", opener=_files_open_private if private else None) as file:
+            if private:
+                _files_judge(os.fstat(file.fileno()), path)
+            data = file.read(max_bytes + 1)  # one byte more tells "exactly full" from "too large"
+    except FileNotFoundError as error:
+        raise _files_failure("NOT_FOUND", "read", path, error, "give the path of a file that exists") from error
+    except (OSError, ValueError) as error:
+        raise _files_failure("BAD_REQUEST", "read", path, error, "give a file that this program may read") from error
+    if len(data) > max_bytes:
+        raise Error("BAD_REQUEST", f"{_json_show(path)} has more than {max_bytes:,} bytes; give a smaller file")
+    return data
+
+
+def _files_open_private(path: str, flags: int) -> int:
+    """Return a descriptor for reading what may be a private file, as an opener of open().
+
+    The look at the name serves the words of the refusal; what is opened is judged by its descriptor.
+    """
+    # O_NONBLOCK: a pipe that stands there must not hold us up before it is judged.
+    flags |= _files_flags("O_NOFOLLOW", "O_NONBLOCK")
+    if not hasattr(os, "geteuid"):
+        return os.open(path, flags)
+    parent, name = os.path.split(path)
+    folder = os.open(parent or os.curdir, _files_flags("O_PATH", "O_DIRECTORY"))
+    try:
+        _files_judge_folder(os.fstat(folder), parent or os.curdir)
+        _files_judge(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
+        return os.open(name, flags, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _files_judge(state: os.stat_result, path: str) -> None:
+    """Refuse a file that is not private, with the command that mends it. Raises: FORBIDDEN."""
+    import stat
+
+    mode = stat.S_IMODE(state.st_mode)
+    user = os.geteuid() if hasattr(os, "geteuid") else None
+    copy = "run (umask 077; cp {old} {new} && mv -f {new} {old})"  # puts a private file in the place of a link
+    for wrong, why in (
+        (stat.S_ISLNK(state.st_mode), "is a link; " + copy),
+        (not stat.S_ISREG(state.st_mode), "is not a regular file; put a regular file there"),
+        (user not in (None, state.st_uid), "belongs to another user; look at it, then run sudo chown {user} {old}"),
+        (user is not None and mode & 0o077, "is open to other users (mode {mode:04o}); run chmod 600 {old}"),
+        (state.st_nlink != 1, "has {names} names (hard links); " + copy),
+    ):
+        if wrong:
+            old, new = _files_shell(path), _files_shell(path + ".new")
+            why = why.format(old=old, new=new, user=user, mode=mode, names=state.st_nlink)
+            raise Error("FORBIDDEN", f"{_json_show(path)} {why}")
+
+
+def _files_judge_folder(state: os.stat_result, path: str) -> None:
+    """Refuse a folder that may not hold private files, with the command that mends it. Raises: FORBIDDEN."""
+    if not hasattr(os, "geteuid"):
+        return
+    fault = ""
+    if state.st_uid not in (os.geteuid(), 0):
+        fault = "belongs to another user; use a folder of your own"
+    elif state.st_mode & 0o022:
+        shared = state.st_mode & 0o1000  # the sticky bit: a folder in which everyone may add files, such as /tmp
+        remedy = "use a folder of your own for private files" if shared else f"run chmod go-w {_files_shell(path)}"
+        fault = f"can be written by other users; {remedy}"
+    if fault:
+        raise Error("FORBIDDEN", f"folder {_json_show(path)} {fault}")
+
+
+def _files_private_directory(path: str) -> None:
+    """Make a folder for private files (0700, missing parents too) or accept one that nobody else can write.
+
+    Raises: FORBIDDEN with the command that mends it, OUTPUT_FAILED when it cannot be made. Writes file.
+    """
+    missing, folder = [], path
+    try:
+        while folder and not os.path.isdir(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder.rstrip(os.sep))
+        for folder in reversed(missing):
+            try:
+                os.mkdir(folder, FILES_FOLDER_MODE)
+                os.chmod(folder, FILES_FOLDER_MODE)  # the umask may have taken our own bits away
+            except FileExistsError:
+                continue  # another process made it first; the last one is judged below
+        state = os.stat(os.path.join(path, ""))  # a file is no folder
+    except (OSError, ValueError) as error:
+        raise _files_failure("OUTPUT_FAILED", "make the folder", path, error, "choose another place") from error
+    _files_judge_folder(state, path)
+# endregion FILES
+
+
+# region PATHS -- the sandbox: resolve below a root, open below a root
+# needs: LIMITS ERRORS JSON FILES
+# Two guarantees, and which is which:
+#
+#   resolve   CHECKED. At the moment of the check the path, with every link followed, lay inside the root. The function
+#             receives that resolved path; whoever can write inside the root can still put a link there before it is
+#             used. Enough where only the caller is distrusted, and not other programs in the folder.
+#   open, unlink, rename, mkdir, listdir
+#             PINNED. The root is held open from the start; every step goes from descriptor to descriptor and follows
+#             no link, so whatever others do meanwhile, no file outside the root is read, changed or made. Only files
+#             are opened, no devices or pipes, and for writing only those with one name: a second name (hard link) may
+#             belong to the world outside. (For reading, a hard link is a file like any other. A folder that someone
+#             moves out of the root while a call stands in it stays that call's folder.)
+#
+# The root is known by what it is, not by its name: inside is what has the folder held since the start above it. So
+# "/srv/share-x" is not inside "/srv/share"; "/SRV/share" is that root too where the file system says that it is the
+# very same folder (no case, other accents, a second mount); and a root that was moved or replaced is noticed.
+# Text of a path: "/" separates; "." and empty parts count for nothing; ".." is the parent of what stands before it once
+# links are followed. On POSIX "C:\x" and "file://x" are odd names inside the root; on Windows they are refused.
+
+#: Names that Windows opens as devices in every folder, with any ending.
+PATHS_WINDOWS_DEVICES = frozenset(
+    (
+        "con prn aux nul clock$ conin$ conout$ com0 com1 com2 com3 com4 com5 com6 com7 com8 com9 "
+        "lpt0 lpt1 lpt2 lpt3 lpt4 lpt5 lpt6 lpt7 lpt8 lpt9"
+    ).split()
+)
+PATHS_WINDOWS_CHARACTERS = '<>"|?*'  # like the control characters, in no Windows name
+PATHS_NAME_FIRST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
+PATHS_NAME_LATER = PATHS_NAME_FIRST | frozenset("._-")
+PATHS_STANDARD_DESCRIPTORS = 3  # 0, 1 and 2 belong to the streams, also while they are closed
+
+
+class _PathsUnconfined:
+    """The type of UNCONFINED."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "UNCONFINED"
+
+
+#: ``App(sandbox=nk.UNCONFINED)``: path arguments reach the function as typed, on every surface, also from models.
+UNCONFINED = _PathsUnconfined()
+
+
+def _paths_refusal(text: str, why: str, remedy: str) -> Error:
+    """Return the refusal of one path: what was given, cut and safe to show, why, and what to do. Pure."""
+    return Error("SANDBOX_ESCAPE", f"path {_json_show(text)} {why}; {remedy}")
+
+
+def _paths_outside(text: str, root: str) -> Error:
+    """Return the refusal of a path that leads out of the root. Pure."""
+    where = _json_show(root, FILES_SHOWN_CHARACTERS)
+    return _paths_refusal(text, f"leads outside the sandbox {where}", "give a path inside it")
+
+
+def _paths_check_text(text: object) -> None:
+    """Refuse what no file system takes: no text, empty, a NUL, a part over 255 bytes, characters without bytes.
+
+    The whole check where an application has no sandbox; anything else goes to the function as typed. Pure.
+
+    Raises: SANDBOX_ESCAPE.
+    """
+    if not isinstance(text, str):
+        raise Error("SANDBOX_ESCAPE", f"a path must be text, not {type(text).__name__}; give it as a string")
+    if not text:
+        raise _paths_refusal(text, "is empty", "give the name of a file or folder")
+    if "\0" in text:
+        raise _paths_refusal(text, "holds a NUL character, which no file name can have", "leave it out")
+    try:
+        parts = os.fsencode(text.replace("\\", "/") if os.name == "nt" else text).split(b"/")
+    except UnicodeEncodeError:
+        raise _paths_refusal(text, "holds a character that no file name can have here", "leave it out") from None
+    longest = max(map(len, parts))
+    if longest > PATHS_COMPONENT_BYTES:
+        why = f"has a part of {longest:,} bytes, and a file name holds at most {PATHS_COMPONENT_BYTES}"
+        raise _paths_refusal(text, why, "shorten it")
+
+
+def _paths_is_name(text: str) -> bool:
+    """Tell whether text is one plain file name that means the same everywhere: ``[A-Za-z0-9][A-Za-z0-9._-]{0,63}``.
+
+    Not a device of Windows and without a dot at its end. What names a stored thing (a profile) must pass. Pure.
+
+    >>> [_paths_is_name(name) for name in ("ok..name", "../x", "-rf", "nul.txt", "")]
+    [True, False, False, False, False]
+    """
+    return (
+        0 < len(text) <= PATHS_NAME_CHARACTERS
+        and text[0] in PATHS_NAME_FIRST
+        and PATHS_NAME_LATER.issuperset(text)
+        and _paths_windows_fault(text) is None
+    )
+
+
+def _paths_windows_fault(text: str) -> str | None:
+    """Return why Windows would take a path for something else than a file below a folder; None if it would not.
+
+    Pure, and the same on every system.
+
+    >>> _paths_windows_fault("notes/NUL.txt")
+    'names a device of Windows'
+    """
+    text = text.replace("/", "\\")
+    if text.startswith("\\\\") or text.startswith("\\??\\"):
+        return "names a network share or a device"
+    if ":" in text:
+        return "names a drive or a stream"
+    if any(character < " " or character in PATHS_WINDOWS_CHARACTERS for character in text):
+        return "holds a character that Windows allows in no name"
+    if not text.isascii():
+        import unicodedata
+
+        text = unicodedata.normalize("NFKC", text)  # COM with a superscript 1 is COM1 to Windows
+    for part in text.split("\\"):
+        if part not in (".", "..") and part.endswith((".", " ")):
+            return "has a part that ends in a dot or a blank, which Windows drops"
+        if part.partition(".")[0].rstrip(" ").casefold() in PATHS_WINDOWS_DEVICES:
+            return "names a device of Windows"
+    return None
+
+
+def _paths_step(folder: int, name: str, flags: int, text: str) -> int:
+    """Open a name in an open folder, never through a link; errors are about the path that was given."""
+    import stat
+
+    try:
+        return os.open(name, flags | os.O_NOFOLLOW, 0o666, dir_fd=folder)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        error.filename = text
+        try:
+            linked = stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+        except OSError:
+            raise error from None
+        if linked:
+            why = "goes through a link, and no link is followed here"
+            raise _paths_refusal(text, why, "give the path without links") from None
+        raise
+
+
+def _paths_check_file(state: os.stat_result, writing: bool, text: str) -> None:
+    """Refuse devices, pipes and sockets, and for writing a file that has other names. Raises: SANDBOX_ESCAPE."""
+    import stat
+
+    if _files_is_special(state.st_mode):
+        raise _paths_refusal(text, "is a device, a pipe or a socket", "give a file")
+    if writing and stat.S_ISREG(state.st_mode) and state.st_nlink != 1:
+        why = f"has {state.st_nlink} names (hard links), one of which may lie outside"
+        raise _paths_refusal(text, why, "copy the file and write to the copy")
+
+
+def _paths_open_file(folder: int, name: str, flags: int, text: str) -> int:
+    """Open one file in an open folder; nothing is changed, not even its length, before it has proven harmless."""
+    writing = bool(flags & (os.O_WRONLY | os.O_RDWR))
+    if not flags & os.O_EXCL:
+        try:  # opening a device can itself have an effect
+            _paths_check_file(os.stat(name, dir_fd=folder, follow_symlinks=False), writing, text)
+        except FileNotFoundError:
+            pass
+    descriptor = _paths_step(folder, name, flags & ~os.O_TRUNC | _files_flags("O_NONBLOCK"), text)
+    try:
+        _paths_check_file(os.fstat(descriptor), writing, text)
+        if flags & os.O_TRUNC:
+            os.ftruncate(descriptor, 0)
+        os.set_blocking(descriptor, True)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _paths_hold(path: str) -> int:
+    """Return a descriptor of a folder, above those of the standard streams, which App.main may still put in place."""
+    import fcntl
+
+    descriptor = os.open(path, _files_flags("O_PATH", "O_DIRECTORY", "O_NOFOLLOW"))
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, PATHS_STANDARD_DESCRIPTORS)
+    finally:
+        os.close(descriptor)
+
+
+class Sandbox:
+    """A folder that path arguments must stay below; the head of PATHS says what resolve and the others guarantee.
+
+    The pinned functions take an absolute path inside the root, as resolve returns it, or one that counts from the root.
+    They follow no link, refuse ".." and raise OSError as their namesakes in ``os`` do. They need POSIX (a walk from
+    descriptor to descriptor); elsewhere they refuse with FORBIDDEN.
+    """
+
+    def __init__(self, root: str) -> None:
+        """Hold the folder. Raises: RegistrationError when there is no such folder. Reads the file system."""
+        self._descriptor = -1  #: the root, held open; -1 after close() and where there are no folder descriptors
+        if not isinstance(root, str) or not root:
+            raise RegistrationError("the sandbox must be the path of a folder, and not empty")
+        try:
+            self.root = os.path.realpath(root)  #: absolute, links followed
+            if os.name != "nt":
+                self._descriptor = _paths_hold(self.root)
+            #: tells this folder from any other
+            self._state = os.stat(os.path.join(self.root, "") if self._descriptor < 0 else self._descriptor)
+        except (OSError, ValueError):
+            why = "is not a folder that this program can enter; create it or name another"
+            raise RegistrationError(f"the sandbox {_json_show(root)} {why}") from None
+
+    def close(self) -> None:
+        """Let go of the folder; the pinned functions refuse from here on. Closing twice is harmless."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if self._descriptor >= 0:
+            close(self._descriptor)
+
+    def resolve(self, text: str, base: str) -> str:
+        """Return the absolute path of what text names, all links followed, provided that it lies inside the root.
+
+        base: the folder that a relative text counts from; itself counted from the root unless absolute. What does not
+        exist yet is resolved through its nearest existing parent. The root itself (".") is inside. The answer is
+        CHECKED, not pinned. Reads the file system.
+
+        Raises: SANDBOX_ESCAPE for what lies outside, is empty, holds a NUL, has a part over 255 bytes, begins with
+        ``~``, is a device, a pipe or a socket, or cannot be examined; on Windows for what _paths_windows_fault names.
+        """
+        _paths_check_text(text)
+        size = len(os.fsencode(text))
+        if size > PATHS_TEXT_BYTES:
+            why = f"has {size:,} bytes, and a path holds at most {PATHS_TEXT_BYTES:,}"
+            raise _paths_refusal(text, why, "shorten it")
+        if text.startswith("~"):
+            raise _paths_refusal(text, "begins with ~, which stands for no folder here", "write ./~ for such a name")
+        fault = _paths_windows_fault(text) if os.name == "nt" else None
+        if fault is not None:
+            raise _paths_refusal(text, fault, "give a plain path inside the sandbox")
+        try:
+            full = os.path.realpath(os.path.join(self.root, base, text))
+            if os.path.realpath(full) != full:  # past links in a circle it went on by the letters alone
+                raise OSError(0, "links in a circle")
+            inside = self._inside(full)
+            if inside is None:
+                self._check_root()
+                raise _paths_outside(text, self.root)
+            try:
+                special = _files_is_special(os.stat(full).st_mode)
+            except (FileNotFoundError, NotADirectoryError):
+                special = False  # a new file
+        except (OSError, RecursionError) as error:
+            why = f"cannot be examined ({getattr(error, 'strerror', None) or 'too many links'})"
+            raise _paths_refusal(text, why, "give a path that this program can look up") from None
+        if special:
+            raise _paths_refusal(text, "is a device, a pipe or a socket", "give a file or a folder")
+        return inside
+
+    def _is_root(self, path: str) -> bool:
+        """Tell whether a path, its own link not followed, is the very folder that is held."""
+        try:
+            return os.path.samestat(os.lstat(path), self._state)
+        except OSError:
+            return False
+
+    def _inside(self, full: str) -> str | None:
+        """Return a path without links by the root's own name; None when it does not lie inside."""
+        rest: list[str] = []
+        while not self._is_root(full):
+            parent, name = os.path.split(full)
+            if not name:
+                return None
+            full, rest = parent, [name, *rest]
+        return os.path.join(self.root, *rest)
+
+    def _check_root(self) -> None:
+        """Refuse when what stands at the root's path is no longer the folder that is held."""
+        if not self._is_root(self.root):
+            where = _json_show(self.root, FILES_SHOWN_CHARACTERS)
+            what = "was moved or replaced while this program ran"
+            raise Error("SANDBOX_ESCAPE", f"the sandbox {where} {what}; start the program again")
+
+    def _parts(self, path: str) -> list[str]:
+        """Return the names of a path below the root; refuse what a pinned walk cannot answer for."""
+        if os.open not in os.supports_dir_fd:
+            why = "this system cannot open files below a held folder"
+            raise Error("FORBIDDEN", f"{why}; use the resolved path itself, which is checked but not pinned")
+        if self._descriptor < 0:
+            raise Error("FORBIDDEN", "the sandbox is closed; use it while the program runs")
+        _paths_check_text(path)
+        if ".." in path.split("/"):
+            raise _paths_refusal(path, 'has a part ".."', "give the path without it")
+        top = self.root.rstrip("/") + "/"
+        if path.startswith("/") and not (path + "/").startswith(top):
+            raise _paths_outside(path, self.root)
+        self._check_root()
+        below = (path + "/")[len(top) :] if path.startswith("/") else path
+        return [part for part in below.split("/") if part not in ("", ".")]
+
+    def _enter(self, path: str, root: bool) -> tuple[int, str]:
+        """Return a descriptor of the folder that holds a path, for the caller to close, and the path's last name."""
+        *parts, name = self._parts(path) or ["."]
+        if name == "." and not root:
+            raise _paths_refusal(path, "is the sandbox itself", "name something inside it")
+        descriptor = os.dup(self._descriptor)
+        for part in parts:
+            try:
+                deeper = _paths_step(descriptor, part, _files_flags("O_PATH", "O_DIRECTORY"), path)
+            finally:
+                os.close(descriptor)
+            descriptor = deeper
+        return descriptor, name
+
+    def _act(self, act: Callable[..., Any], *paths: str, root: bool = False) -> Any:
+        """Return act(folder, name) of a path, or of both paths: each reached without a link. root: it may be that."""
+        held: list[Any] = []
+        try:
+            for path in paths:
+                held += self._enter(path, root)
+            return act(*held)
+        except OSError as error:
+            if error.filename2 is not None:
+                error.filename, error.filename2 = paths
+            elif len(paths) == 1:
+                error.filename = paths[0]
+            raise
+        finally:
+            for descriptor in held[::2]:
+                os.close(descriptor)
+
+    def open(self, path: str, mode: str = "r", **options: Any) -> IO[Any]:
+        """Open a file below the root, PINNED; the file object is that of the built-in open().
+
+        options: its buffering, encoding (by default UTF-8), errors, newline. New files get their mode from the umask.
+        "w" empties the file only after it has proven to be a regular file with one name. Reads, writes file.
+
+        Raises: SANDBOX_ESCAPE for a link on the way, a device, a pipe, a socket, for writing a file with several names.
+        """
+        _paths_check_text(path)
+        if "b" not in mode:
+            options.setdefault("encoding", "utf-8")
+
+        def opener(_path: str, flags: int) -> Any:
+            return self._act(lambda folder, name: _paths_open_file(folder, name, flags, path), path)
+
+        return open(path, mode, opener=opener, **options)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file below the root, PINNED; of a link the link itself. Writes file."""
+        self._act(lambda folder, name: os.unlink(name, dir_fd=folder), path)
+
+    def mkdir(self, path: str) -> None:
+        """Make one folder below the root, PINNED; its parent must exist. Writes file."""
+        self._act(lambda folder, name: os.mkdir(name, dir_fd=folder), path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename within the root, PINNED at both ends; a file or link at the target is replaced. Writes file."""
+        self._act(lambda old, name, new, later: os.rename(name, later, src_dir_fd=old, dst_dir_fd=new), source, target)
+
+    def listdir(self, path: str = ".") -> list[str]:
+        """Return the sorted names in a folder below the root, PINNED. Reads the file system."""
+        flags = _files_flags("O_DIRECTORY")
+        listed = self._act(lambda folder, name: _paths_step(folder, name, flags, path), path, root=True)
+        try:
+            return sorted(os.listdir(listed))
+        finally:
+            os.close(listed)
+# endregion PATHS
+
+
+# region FORMAT -- formats, ECMA-262 patterns
+# needs: (nothing)
+# A format is a name, the words for what it expects, and a check of text: no module of the standard library is asked
+# for an opinion (datetime, ipaddress and urllib accept too much), and nothing is imported but unicodedata, when a
+# name has characters outside ASCII, and re for patterns.
+#
+# Pattern: ECMA-262 with the u flag, read by one scanner and written again in the language of re, so that `$` is the
+# very end, `\d` `\w` `\b` are ASCII, `\s` and `.` are ECMA's, and what only Python understands (`\Z`, `(?P<n>..)`,
+# `a++`) is refused. Groups become numbers. A pattern is the program's own text: it may still take exponential time.
+
+FORMAT_DIGITS = frozenset("0123456789")
+FORMAT_HEX = frozenset("0123456789abcdefABCDEF")
+FORMAT_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+FORMAT_ALNUM = FORMAT_LETTERS | FORMAT_DIGITS
+FORMAT_USERINFO = FORMAT_ALNUM | frozenset("-._~!$&'()*+,;=:%")  # RFC 3986: unreserved, sub-delims, ":", escapes
+FORMAT_REG_NAME = FORMAT_USERINFO - frozenset(":")
+FORMAT_PATH = FORMAT_USERINFO | frozenset("@/")
+FORMAT_QUERY = FORMAT_PATH | frozenset("?")
+FORMAT_ATEXT = FORMAT_ALNUM | frozenset("!#$%&'*+-/=?^_`{|}~")  # RFC 5322 3.2.3
+FORMAT_LITERALS = FORMAT_QUERY | frozenset("#[]")  # RFC 6570 2.1, with erratum 6937 ("'")
+FORMAT_LABEL_CHARACTERS = 63  # RFC 1035 2.3.4
+FORMAT_HOST_CHARACTERS = 253  # RFC 1035 3.1: 255 octets less the first length and the root
+FORMAT_LOCAL_OCTETS = 64  # RFC 5321 4.5.3.1.1
+FORMAT_PREFIX_DIGITS = 4  # RFC 6570 2.4.1: max-length below 10,000
+FORMAT_ASSIGNED_END = 0x40000  # planes 0 to 3; above it categories change only here:
+FORMAT_EDGES = (
+    0x40000, 0xE0001, 0xE0002, 0xE0020, 0xE0080, 0xE0100, 0xE01F0, 0xF0000, 0xFFFFE, 0x100000, 0x10FFFE
+)  # fmt: skip
+
+
+def _format_is_made_of(text: str, allowed: frozenset[str]) -> bool:
+    return bool(text) and allowed.issuperset(text)
+
+
+def _format_is_date(text: str) -> bool:
+    """RFC 3339 full-date; year 0000 is one."""
+    if len(text) != 10 or text[4] != "-" or text[7] != "-":
+        return False
+    year, month, day = text[:4], text[5:7], text[8:]
+    if not FORMAT_DIGITS.issuperset(year + month + day) or not "01" <= month <= "12":
+        return False
+    if month == "02":
+        leap = int(year) % 4 == 0 and (int(year) % 100 != 0 or int(year) % 400 == 0)
+        return "01" <= day <= ("29" if leap else "28")
+    return "01" <= day <= ("30" if month in ("04", "06", "09", "11") else "31")
+
+
+def _format_is_time(text: str) -> bool:
+    """RFC 3339 full-time; second 60 only where it is 23:59 in UTC."""
+    clock, rest = text[:8], text[8:]
+    if len(clock) != 8 or clock[2] != ":" or clock[5] != ":" or not rest:
+        return False
+    hour, minute, second = clock[:2], clock[3:5], clock[6:]
+    if rest[0] == ".":
+        digits = rest[1:].rstrip("Zz") if rest[-1] in "Zz" else rest[1:-6]
+        if not _format_is_made_of(digits, FORMAT_DIGITS):
+            return False
+        rest = rest[1 + len(digits) :]
+    shift = 0
+    if rest not in ("Z", "z"):
+        if len(rest) != 6 or rest[0] not in "+-" or rest[3] != ":":
+            return False
+        if not FORMAT_DIGITS.issuperset(rest[1:3] + rest[4:]) or rest[1:3] > "23" or rest[4:] > "59":
+            return False
+        shift = int(rest[1:3]) * 60 + int(rest[4:])
+        shift = -shift if rest[0] == "+" else shift
+    if not FORMAT_DIGITS.issuperset(hour + minute + second) or hour > "23" or minute > "59" or second > "60":
+        return False
+    minutes = int(hour) * 60 + int(minute) + shift
+    return second < "60" or (minutes % 60 == 59 and minutes // 60 % 24 == 23)
+
+
+def _format_is_date_time(text: str) -> bool:
+    return text[10:11] in ("T", "t") and _format_is_date(text[:10]) and _format_is_time(text[11:])
+
+
+def _format_is_duration(text: str) -> bool:
+    """RFC 3339 appendix A: units in order and without a gap (P1Y2D and PT1H1S have one)."""
+    date, mark, time = text[1:].partition("T")
+    if text[:1] != "P" or not (date or time) or (mark and not time):
+        return False
+    for part, units in ((date, ("YMD", "W")[date[-1:] == "W" and not mark]), (time, "HMS")):
+        letters, number = "", False
+        for character in part:
+            if character in FORMAT_DIGITS:
+                number = True
+            elif number:
+                letters, number = letters + character, False
+            else:
+                return False
+        if number or letters not in units:
+            return False
+    return True
+
+
+def _format_is_uuid(text: str) -> bool:
+    parts = text.split("-")
+    return [len(part) for part in parts] == [8, 4, 4, 4, 12] and FORMAT_HEX.issuperset("".join(parts))
+
+
+def _format_is_ipv4(text: str) -> bool:
+    parts = text.split(".")
+    if len(parts) != 4 or not all(_format_is_made_of(part, FORMAT_DIGITS) and len(part) <= 3 for part in parts):
+        return False
+    return all(str(int(part)) == part and int(part) <= 255 for part in parts)
+
+
+def _format_is_ipv6(text: str) -> bool:
+    """RFC 4291 2.2, without zone and prefix."""
+    head, gap, tail = text.partition("::")
+    groups = (head.split(":") if head else []) + (tail.split(":") if tail else [])
+    count = len(groups)
+    if groups and "." in groups[-1] and text.endswith(groups[-1]):
+        if not _format_is_ipv4(groups.pop()):
+            return False
+        count += 1
+    return all(len(group) <= 4 and _format_is_made_of(group, FORMAT_HEX) for group in groups) and (
+        count <= 7 if gap else count == 8
+    )
+
+
+def _format_is_pointer(text: str) -> bool:
+    """RFC 6901 3."""
+    return text[:1] in ("", "/") and all(part[:1] in ("0", "1") for part in text.split("~")[1:])
+
+
+def _format_is_relative_pointer(text: str) -> bool:
+    """draft-bhutton-relative-json-pointer-00, with its index steps (1+2/a)."""
+    rest = text.lstrip("0123456789")
+    number = text[: len(text) - len(rest)]
+    if not number or (number[0] == "0" and number != "0"):
+        return False
+    if rest[:1] in ("+", "-"):
+        after = rest[1:].lstrip("0123456789")
+        step, rest = rest[1 : len(rest) - len(after)], after
+        if not step or step[0] == "0":
+            return False
+    return rest == "#" or _format_is_pointer(rest)
+
+
+def _format_is_ucs(character: str, private: bool) -> bool:
+    """RFC 3987 ucschar, and iprivate where `private`: what stands outside ASCII in an IRI."""
+    code = ord(character)
+    if code < 0xA0 or 0xD800 <= code < 0xE000 or code & 0xFFFE == 0xFFFE or 0xFDD0 <= code < 0xFDF0:
+        return False
+    if 0xE000 <= code < 0xF900 or code >= 0xF0000:
+        return private
+    return not 0xFFF0 <= code < 0x10000 and not 0xE0000 <= code < 0xE1000
+
+
+def _format_is_component(text: str, allowed: frozenset[str], wide: bool, private: bool = False) -> bool:
+    """Characters of `allowed` and whole escapes; where `wide` also the characters of an IRI."""
+    if not allowed.issuperset(text):
+        if not wide or not all(_format_is_ucs(character, private) for character in set(text) - allowed):
+            return False
+    return "%" not in text or all(
+        len(part) >= 2 and FORMAT_HEX.issuperset(part[:2]) for part in text.split("%")[1:]
+    )
+
+
+def _format_split_uri(text: str) -> tuple[str | None, str | None, str, str | None, str | None]:
+    """Return scheme, authority, path, query and fragment (RFC 3986 appendix B), unjudged; None where absent. Pure."""
+    rest, mark, fragment = text.partition("#")
+    rest, asked, query = rest.partition("?")
+    scheme, colon, after = rest.partition(":")
+    if not colon or "/" in scheme or not _format_is_made_of(scheme, FORMAT_ALNUM | frozenset("+-.")):
+        scheme, after, colon = "", rest, ""
+    authority = None
+    if after.startswith("//"):
+        authority, slash, path = after[2:].partition("/")
+        after = slash + path
+    return scheme if colon else None, authority, after, query if asked else None, fragment if mark else None
+
+
+def _format_is_authority(text: str, wide: bool) -> bool:
+    user, at, place = text.rpartition("@")
+    if at and not _format_is_component(user, FORMAT_USERINFO, wide):
+        return False
+    if place.startswith("["):
+        literal, _, port = place[1:].partition("]")
+        if literal[:1] in ("v", "V"):
+            version, dot, address = literal[1:].partition(".")
+            good = _format_is_made_of(version, FORMAT_HEX) and _format_is_made_of(address, FORMAT_USERINFO - {"%"})
+        else:
+            good = _format_is_ipv6(literal)
+        return good and "]" in place and (not port or (port[0] == ":" and FORMAT_DIGITS.issuperset(port[1:])))
+    host, _, port = place.partition(":")
+    return FORMAT_DIGITS.issuperset(port) and _format_is_component(host, FORMAT_REG_NAME, wide)
+
+
+def _format_is_reference(text: str, wide: bool, absolute: bool) -> bool:
+    """RFC 3986 4.1 (RFC 3987 where `wide`); `absolute`: a scheme is needed."""
+    scheme, authority, path, query, fragment = _format_split_uri(text)
+    if scheme is None:
+        if absolute or ":" in path.partition("/")[0]:
+            return False
+    elif scheme[0] not in FORMAT_LETTERS:
+        return False
+    return (
+        (authority is None or _format_is_authority(authority, wide))
+        and _format_is_component(path, FORMAT_PATH, wide)
+        and _format_is_component(query or "", FORMAT_QUERY, wide, True)
+        and _format_is_component(fragment or "", FORMAT_QUERY, wide)
+    )
+
+
+def _format_is_uri_template(text: str) -> bool:
+    """RFC 6570, without the operators it reserves."""
+    literals = []
+    for index, part in enumerate(text.split("{")):
+        inside, brace, after = part.partition("}")
+        if index == 0:
+            after = part
+        elif not brace:
+            return False
+        elif not all(map(_format_is_variable, inside[inside[:1] in tuple("+#./;?&") :].split(","))):
+            return False
+        literals.append(after)
+    return all(_format_is_component(part, FORMAT_LITERALS, True, True) for part in literals)
+
+
+def _format_is_variable(text: str) -> bool:
+    name, colon, length = text.partition(":")
+    if colon:
+        if not _format_is_made_of(length, FORMAT_DIGITS) or length[0] == "0" or len(length) > FORMAT_PREFIX_DIGITS:
+            return False
+    elif name[-1:] == "*":
+        name = name[:-1]
+    return all(part and _format_is_component(part, FORMAT_ALNUM | {"_", "%"}, False) for part in name.split("."))
+
+
+def _format_is_email(text: str, wide: bool) -> bool:
+    """RFC 5321 mailbox; `wide`: RFC 6531."""
+    local, at, domain = text.rpartition("@")
+    if not at or len(local.encode("utf-8", "surrogatepass")) > FORMAT_LOCAL_OCTETS:
+        return False
+    plain = "".join(c for c in local if ord(c) < 128 or not _format_is_ucs(c, False)) if wide else local
+    if len(local) > 1 and local[0] == local[-1] == '"':
+        body = plain[1:-1].replace("\\\\", "").replace('\\"', "")
+        if not all(" " <= character <= "~" for character in body) or '"' in body or body[-1:] == "\\":
+            return False
+    elif not all(local.split(".")) or not (FORMAT_ATEXT | {"."}).issuperset(plain):
+        return False
+    if domain[:1] == "[" and domain[-1:] == "]":
+        literal = domain[1:-1]
+        return _format_is_ipv6(literal[5:]) if literal[:5].lower() == "ipv6:" else _format_is_ipv4(literal)
+    return _format_is_idn_hostname(domain) if wide else _format_is_hostname(domain)
+
+
+def _format_is_hostname(text: str) -> bool:
+    """RFC 1123 2.1; a label that begins with xn-- must be one that IDNA could have written."""
+    return text.isascii() and len(text) <= FORMAT_HOST_CHARACTERS and all(map(_format_is_label, text.split(".")))
+
+
+def _format_is_label(label: str) -> bool:
+    good = _format_is_made_of(label, FORMAT_ALNUM | {"-"}) and "-" not in (label[0], label[-1])
+    if not good or len(label) > FORMAT_LABEL_CHARACTERS or label[:4].lower() != "xn--":
+        return good and len(label) <= FORMAT_LABEL_CHARACTERS
+    try:
+        wide = label[4:].lower().encode("ascii").decode("punycode")
+    except (UnicodeError, OverflowError):
+        return False
+    return not wide.isascii() and _format_is_wide_label(wide) and wide.encode("punycode") == label[4:].lower().encode()
+
+
+def _format_host_ascii(text: str) -> str | None:
+    """Return the ASCII form of a host name in any script (IDNA 2008, RFC 5891 4 and 5892), None for what is none."""
+    if len(text) > FORMAT_HOST_CHARACTERS:
+        return None
+    labels = []
+    for label in text.replace("\u3002", ".").replace("\uff0e", ".").replace("\uff61", ".").split("."):
+        if not label.isascii():
+            if not _format_is_wide_label(label):
+                return None
+            label = "xn--" + label.encode("punycode").decode("ascii")
+            if len(label) > FORMAT_LABEL_CHARACTERS:
+                return None
+        elif not _format_is_label(label) or (label[2:4] == "--" and label[:2].lower() != "xn"):
+            return None
+        labels.append(label)
+    host = ".".join(labels)
+    return host if len(host) <= FORMAT_HOST_CHARACTERS else None
+
+
+def _format_is_idn_hostname(text: str) -> bool:
+    return _format_host_ascii(text) is not None
+
+
+def _format_is_wide_label(label: str) -> bool:
+    """RFC 5891 4.2 for a label with characters outside ASCII: normal form, hyphens, characters, context, direction."""
+    from unicodedata import bidirectional, category, normalize
+
+    if "-" in (label[0], label[-1]) or label[2:4] == "--" or category(label[0])[0] == "M":
+        return False
+    if normalize("NFC", label) != label or not all(
+        _format_is_label_character(label, index) for index in range(len(label))
+    ):
+        return False
+    kinds = [bidirectional(character) for character in label]
+    if not {"R", "AL", "AN"}.intersection(kinds):
+        return True
+    while kinds[-1] == "NSM":
+        kinds.pop()
+    return (  # RFC 5893 2, rules 1 to 4
+        kinds[0] in ("R", "AL")
+        and not {"L", "LRE", "LRO", "RLE", "RLO", "PDF", "S", "WS", "B"}.intersection(kinds)
+        and kinds[-1] in ("R", "AL", "EN", "AN")
+        and not {"EN", "AN"}.issubset(kinds)
+    )
+
+
+def _format_is_label_character(label: str, index: int) -> bool:
+    """RFC 5892 2 and appendix A; scripts are known by the names of their characters."""
+    from unicodedata import category, combining, name, normalize
+
+    character, before, after = label[index], label[index - 1 : index], label[index + 1 : index + 2]
+    code = ord(character)
+    if code < 128:
+        return character in "-0123456789abcdefghijklmnopqrstuvwxyz"
+    if character in "\xdf\u03c2\u06fd\u06fe\u0f0b\u3007":
+        return True
+    if character == "\xb7":
+        return before == after == "l"
+    if character == "\u0375":
+        return bool(after) and name(after, "").startswith("GREEK")
+    if character in "\u05f3\u05f4":
+        return bool(before) and name(before, "").startswith("HEBREW")
+    if character == "\u30fb":
+        return any(name(c, "").startswith(("HIRAGANA", "KATAKANA L", "CJK", "IDEOGRAPHIC")) for c in label)
+    if 0x660 <= code <= 0x669 or 0x6F0 <= code <= 0x6F9:
+        other = 0x6F0 if code <= 0x669 else 0x660
+        return not any(other <= ord(c) <= other + 9 for c in label)
+    if code in (0x200C, 0x200D):
+        return bool(before) and (combining(before) == 9 or (code == 0x200C and _format_is_joined(label, index)))
+    if code in (0x640, 0x7FA, 0x302E, 0x302F, 0x3031, 0x3032, 0x3033, 0x3034, 0x3035, 0x303B, 0x34F, 0x17B4, 0x17B5):
+        return False
+    for first, last in ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF), (0x20D0, 0x20FF), (0x1D100, 0x1D24F),
+                        (0x1100, 0x11FF), (0xA960, 0xA97F), (0xD7B0, 0xD7FF)):  # fmt: skip
+        if first <= code <= last:
+            return False
+    stable = normalize("NFKC", normalize("NFKC", character).casefold()) == character
+    return stable and category(character) in ("Ll", "Lu", "Lo", "Nd", "Lm", "Mn", "Mc")
+
+
+def _format_is_joined(label: str, index: int) -> bool:
+    """RFC 5892 A.1: letters that join across a ZERO WIDTH NON-JOINER, known by their Arabic presentation forms."""
+    from unicodedata import category, lookup, name
+
+    for part, form in ((label[:index][::-1], " INITIAL FORM"), (label[index + 1 :], " FINAL FORM")):
+        letter = next((c for c in part if category(c) not in ("Mn", "Me", "Cf")), "")
+        try:
+            lookup(name(letter) + form)
+        except (KeyError, ValueError, TypeError):
+            return False
+    return True
+
+
+#: ECMA-262 WhiteSpace and LineTerminator, and everything else, as bodies of classes of re
+FORMAT_SPACE = "\\t-\\r \\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000\\ufeff"
+FORMAT_NOT_SPACE = (
+    "\\0-\\x08\\x0e-\\x1f!-\\x9f\\xa1-\\u167f\\u1681-\\u1fff\\u200b-\\u2027\\u202a-\\u202e\\u2030-\\u205e"
+    "\\u2060-\\u2fff\\u3001-\\ufefe\\uff00-\\U0010ffff"
+)
+FORMAT_LITERAL = "\\U%08x"
+FORMAT_PIECES = {".": "[^\\n\\r\\u2028\\u2029]", "$": "\\Z", "{": "\\{", "}": "\\}", "]": "\\]"}
+FORMAT_CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
+FORMAT_CATEGORIES = (  # ECMA-262 table 69: the long names and aliases of General_Category values, by their short ones
+    "L Letter LC Cased_Letter Lu Uppercase_Letter Ll Lowercase_Letter Lt Titlecase_Letter Lm Modifier_Letter "
+    "Lo Other_Letter M Mark M Combining_Mark Mn Nonspacing_Mark Mc Spacing_Mark Me Enclosing_Mark N Number "
+    "Nd Decimal_Number Nd digit Nl Letter_Number No Other_Number P Punctuation P punct Pc Connector_Punctuation "
+    "Pd Dash_Punctuation Ps Open_Punctuation Pe Close_Punctuation Pi Initial_Punctuation Pf Final_Punctuation "
+    "Po Other_Punctuation S Symbol Sm Math_Symbol Sc Currency_Symbol Sk Modifier_Symbol So Other_Symbol Z Separator "
+    "Zs Space_Separator Zl Line_Separator Zp Paragraph_Separator C Other Cc Control Cc cntrl Cf Format Cs Surrogate "
+    "Co Private_Use Cn Unassigned"
+)
+
+
+def _format_pattern(source: str) -> Any:
+    """Compile an ECMA-262 pattern; ``.search(text)`` of the result is true where it matches.
+
+    Raises: ValueError with one sentence for what is no pattern, or needs what re has not (a look-behind of no fixed
+    width, a script property).
+    """
+    import re
+
+    try:
+        return re.compile(_format_translate(source), re.ASCII)
+    except (re.error, OverflowError, RecursionError) as fault:
+        reason = "it is nested too deeply" if isinstance(fault, RecursionError) else str(fault).partition(" at pos")[0]
+        raise ValueError(reason) from None
+
+
+def _format_translate(source: str) -> str:
+    """Write an ECMA-262 pattern in the language of re. Pure. Raises: ValueError."""
+    names = _format_group_names(source)
+    pieces: list[str] = []
+    opened: list[int] = []  # numbers of the open groups, 0 for one that captures nothing, -1 for a look-behind
+    closed: set[int] = set()
+    seen = 0  # capturing groups so far
+    quantified = 2  # 0 after an atom, 1 after a quantifier, 2 where neither `*` nor a lazy `?` may stand
+    at = 0
+    while at < len(source):
+        character = source[at]
+        bounds = _format_read_bounds(source, at) if character == "{" else character if character in "*+?" else ""
+        if bounds:
+            if quantified == 2 or (quantified == 1 and bounds != "?"):
+                raise ValueError("there is nothing to repeat before %s" % bounds)
+            piece, at, quantified = bounds, at + len(bounds), quantified + 1
+        elif character == "(":
+            number, piece, at = _format_read_group(source, at)
+            seen += number
+            opened.append(seen if number else -piece.startswith("(?<"))
+            quantified = 2
+        elif character == ")":
+            if not opened:
+                raise ValueError("there is a ) without its (")
+            number = opened.pop()
+            closed.add(number)
+            piece, at, quantified = ")", at + 1, 2 if number < 0 else 0
+        elif character == "[":
+            piece, at = _format_read_class(source, at + 1)
+            quantified = 0
+        elif character == "\\":
+            piece, at = _format_read_atom(source, at, names, closed)
+            quantified = 2 if piece[-2:] == "\\b" or piece == "(?!\\b)" else 0
+        else:
+            piece = FORMAT_PIECES.get(character, character)
+            at, quantified = at + 1, 2 if character in "^$|" else 0
+        pieces.append(piece)
+    if opened:
+        raise ValueError("there is a ( without its )")
+    return "".join(pieces)
+
+
+def _format_group_names(source: str) -> list[str]:
+    """List the names of the capturing groups in order, "" for one without; references may stand before their group."""
+    names: list[str] = []
+    at, inside = 0, False
+    while at < len(source):
+        character = source[at]
+        if character == "\\":
+            at += 1
+        elif inside:
+            inside = character != "]"
+        elif character == "[":
+            inside = True
+        elif character == "(":
+            if source[at + 1 : at + 2] != "?":
+                names.append("")
+            elif source[at + 1 : at + 3] == "?<" and source[at + 3 : at + 4] not in ("=", "!"):
+                name = source[at + 3 :].partition(">")[0]
+                if name in names:
+                    raise ValueError("the group name %s stands twice" % name)
+                names.append(name)
+        at += 1
+    return names
+
+
+def _format_read_bounds(source: str, at: int) -> str:
+    """Return the text of `{n}`, `{n,}` or `{n,m}` that begins at `at`, "" where the brace is only a brace."""
+    inside, brace, _ = source[at + 1 :].partition("}")
+    low, comma, high = inside.partition(",")
+    good = brace and _format_is_made_of(low, FORMAT_DIGITS) and FORMAT_DIGITS.issuperset(high)
+    return "{%s}" % inside if good else ""
+
+
+def _format_read_group(source: str, at: int) -> tuple[int, str, int]:
+    """Read what opens a group: whether it captures (1 or 0), its text for re, and where its inside begins."""
+    if source[at + 1 : at + 2] != "?":
+        return 1, "(", at + 1
+    for opening in ("(?:", "(?=", "(?!", "(?<=", "(?<!"):
+        if source.startswith(opening, at):
+            return 0, opening, at + len(opening)
+    name, closing, _ = source[at + 3 :].partition(">")
+    if source[at + 2 : at + 3] == "<" and closing and name.replace("$", "_").isidentifier():
+        return 1, "(", at + 4 + len(name)
+    raise ValueError("%s does not open a group" % source[at : at + 4])
+
+
+def _format_read_atom(source: str, at: int, names: list[str], closed: set[int]) -> tuple[str, int]:
+    """Read the escape at `at` outside a class: its text for re and where it ends."""
+    character = source[at + 1 : at + 2]
+    if character in ("b", "B"):
+        return "\\b" if character == "b" else "(?!\\b)", at + 2  # before 3.14 the \B of re is not in an empty text
+    number = 0
+    if character == "k":
+        name, closing, _ = source[at + 3 :].partition(">")
+        if source[at + 2 : at + 3] != "<" or not closing or not name or name not in names:
+            raise ValueError("\\k names no group of the pattern")
+        number, at = names.index(name) + 1, at + 4 + len(name)
+    elif character in tuple("123456789"):
+        digits = source[at + 1 :]
+        digits = digits[: len(digits) - len(digits.lstrip("0123456789"))]
+        if len(digits) > 3 or int(digits) > len(names):
+            raise ValueError("the pattern has no group %s" % digits[:9])
+        number, at = int(digits), at + 1 + len(digits)
+    if number:  # a group that has not matched yet stands for the empty text
+        return ("(?(%d)\\%d)" % (number, number) if number in closed else "(?:)"), at
+    code, body, at = _format_read_escape(source, at)
+    return (body if code is not None else "[" + body + "]"), at
+
+
+def _format_read_class(source: str, at: int) -> tuple[str, int]:
+    """Read a class from behind its bracket: its text for re and where it ends."""
+    negated = source[at : at + 1] == "^"
+    at += negated
+    body = ""
+    while source[at : at + 1] != "]":
+        first, text, at = _format_read_member(source, at)
+        if source[at : at + 1] == "-" and source[at + 1 : at + 2] not in ("]", ""):
+            last, end, after = _format_read_member(source, at + 1)
+            if first is not None and last is not None:
+                if first > last:
+                    raise ValueError("the range %s is out of order" % source[at - 1 : after])
+                text, at = text + "-" + end, after
+        body += text
+    if not body:
+        return ("[\\0-\\U0010ffff]" if negated else "(?!)"), at + 1
+    return "[" + "^" * negated + body + "]", at + 1
+
+
+def _format_read_member(source: str, at: int) -> tuple[int | None, str, int]:
+    """Read one member of a class: its code point (None for a set of them), its text for re and where it ends."""
+    if at >= len(source):
+        raise ValueError("there is a [ without its ]")
+    if source[at] != "\\":
+        return ord(source[at]), FORMAT_LITERAL % ord(source[at]), at + 1
+    if source[at + 1 : at + 2] == "b":
+        return 8, "\\x08", at + 2
+    return _format_read_escape(source, at)
+
+
+def _format_read_escape(source: str, at: int) -> tuple[int | None, str, int]:
+    """Read an escape: its code point and text for re, or None and the body of a class; and where it ends."""
+    character = source[at + 1 : at + 2]
+    end = at + 2
+    if character in ("d", "D", "w", "W"):
+        return None, "\\" + character, end
+    if character in ("s", "S"):
+        return None, FORMAT_SPACE if character == "s" else FORMAT_NOT_SPACE, end
+    if character in ("p", "P"):
+        name, brace, _ = source[end + 1 :].partition("}")
+        if source[end : end + 1] != "{" or not brace:
+            raise ValueError("\\%s takes a property in braces" % character)
+        return None, _format_property(name, character == "P"), end + 2 + len(name)
+    code = FORMAT_CONTROLS.get(character)
+    if character == "c" and FORMAT_LETTERS.issuperset(source[end : end + 1] or " "):
+        code, end = ord(source[end]) % 32, end + 1
+    elif character == "0" and source[end : end + 1] not in tuple("0123456789"):
+        code = 0
+    elif character in ("x", "u"):
+        code, end = _format_read_hex(source, end, character)
+        low = source[end : end + 2] == "\\u" and 0xD800 <= code < 0xDC00
+        if low and source[end + 2 : end + 3] != "{":
+            second, after = _format_read_hex(source, end + 2, "u")
+            if 0xDC00 <= second < 0xE000:
+                code, end = 0x10000 + ((code - 0xD800) << 10) + second - 0xDC00, after
+    elif character and character not in FORMAT_ALNUM:
+        code = ord(character)
+    if code is None:
+        raise ValueError("\\%s is no escape of ECMA-262" % character)
+    return code, FORMAT_LITERAL % code, end
+
+
+def _format_read_hex(source: str, at: int, kind: str) -> tuple[int, int]:
+    digits, end = source[at : at + (2 if kind == "x" else 4)], at + (2 if kind == "x" else 4)
+    if kind == "u" and digits[:1] == "{":
+        digits = source[at + 1 :].partition("}")[0]
+        end = at + 2 + len(digits)
+        if len(digits) > 8 or not source[at + 1 :].startswith(digits + "}"):
+            digits = ""
+    elif len(digits) != end - at:
+        digits = ""
+    if not _format_is_made_of(digits, FORMAT_HEX) or int(digits, 16) > 0x10FFFF:
+        raise ValueError("\\%s does not name a character" % kind)
+    return int(digits, 16), end
+
+
+def _format_property(name: str, negated: bool) -> str:
+    """Return the body of a class for a General_Category, from this Python's own unicodedata (some 15 ms).
+
+    Raises: ValueError for scripts and binary properties, which unicodedata does not tell.
+    """
+    from unicodedata import category
+
+    words = FORMAT_CATEGORIES.split()
+    key, equals, value = name.rpartition("=")
+    short = next((short for short, long in zip(words[::2], words[1::2]) if value in (short, long)), "")
+    if not short or (equals and key not in ("General_Category", "gc")):
+        raise ValueError("\\p{%s} is no general category" % name[:40])
+    wanted = ("Lu", "Ll", "Lt") if short == "LC" else short
+    starts: list[int] = []  # of runs inside and outside, in turn
+    for codes in (range(FORMAT_ASSIGNED_END), FORMAT_EDGES):
+        for code in codes:
+            if category(chr(code)).startswith(wanted) is not bool(len(starts) % 2 ^ negated):
+                starts.append(code)
+    starts += [sys.maxunicode + 1] * (len(starts) % 2)
+    return "".join("\\U%08x-\\U%08x" % (first, end - 1) for first, end in zip(starts[::2], starts[1::2]))
+
+
+def _format_is_pattern(text: str) -> bool:
+    try:
+        _format_pattern(text)
+    except ValueError:
+        return False
+    return True
+
+
+#: name -> what it expects, in words; its check; and what the check takes beside the text
+FORMAT_CHECKS: dict[str, Any] = {
+    "date": ("a date (YYYY-MM-DD)", _format_is_date),
+    "date-time": ("a date and time (YYYY-MM-DDThh:mm:ssZ)", _format_is_date_time),
+    "duration": ("a duration (P1DT12H)", _format_is_duration),
+    "email": ("an email address", _format_is_email, False),
+    "hostname": ("a host name", _format_is_hostname),
+    "idn-email": ("an email address", _format_is_email, True),
+    "idn-hostname": ("a host name", _format_is_idn_hostname),
+    "ipv4": ("an IPv4 address", _format_is_ipv4),
+    "ipv6": ("an IPv6 address", _format_is_ipv6),
+    "iri": ("an IRI", _format_is_reference, True, True),
+    "iri-reference": ("an IRI or relative reference", _format_is_reference, True, False),
+    "json-pointer": ("a JSON pointer", _format_is_pointer),
+    "regex": ("an ECMA-262 pattern", _format_is_pattern),
+    "relative-json-pointer": ("a relative JSON pointer", _format_is_relative_pointer),
+    "time": ("a time with its offset (hh:mm:ssZ)", _format_is_time),
+    "uri": ("a URI", _format_is_reference, False, True),
+    "uri-reference": ("a URI or relative reference", _format_is_reference, False, False),
+    "uri-template": ("a URI template", _format_is_uri_template),
+    "uuid": ("a UUID", _format_is_uuid),
+}
+
+
+def _format_find(name: str) -> tuple[str, Callable[[str], bool]] | None:
+    """Return what a format expects, in words, and its check; None for a name that is not known. Pure."""
+    if name not in FORMAT_CHECKS:
+        return None
+    words, check, *options = FORMAT_CHECKS[name]
+    return words, (lambda text: check(text, *options)) if options else check
+
+
+def _format_check(name: str, text: str) -> bool | None:
+    """Judge text by the name of a format; None for a name that is not known. Pure."""
+    found = _format_find(name)
+    return None if found is None else found[1](text)
+# endregion FORMAT
+
+
+# region SCHEMA -- JSON Schema 2020-12 compiled to closures; issues as data
+# needs: LIMITS ERRORS JSON FORMAT
+# A schema becomes a graph of nodes. A node is a dict from the Python class of a value to the one test that such a value
+# must pass, None where every value does: {"type": "string"} costs one look-up and no call. A test takes the value and
+# the steps that are left; it returns None, or a list of faults. A fault is a list, [rule, value, innermost key, ...,
+# outermost key]: whoever went into a member appends its key on the way out, so that valid data never builds a location.
+#
+# References are followed when the graph is built. A node is a schema under the dynamic anchors bound on the way to it;
+# so $dynamicRef is an edge like any other. A schema that applies to one value without end is found in the graph, and
+# what only fans out is stopped by the steps. Nodes are closed innermost first: allOf and $ref become tests of their own
+# node. For unevaluated* a node has marks, which tell what its keywords evaluate in a value that they accept.
+
+SCHEMA_NULL = None.__class__
+SCHEMA_ANY = (bool, SCHEMA_NULL, str, int, float, list, dict)  # bool before int, whose subclass it is
+SCHEMA_PLAIN: dict[Any, Any] = {str: str.__str__, int: int.__int__, float: float.__float__, list: list, dict: dict}
+SCHEMA_TYPES = {
+    "array": ("an array", (list,)),
+    "boolean": ("true or false", (bool,)),
+    "integer": ("a whole number", (int, float)),
+    "null": ("null", (SCHEMA_NULL,)),
+    "number": ("a number", (int, float)),
+    "object": ("an object", (dict,)),
+    "string": ("a string", (str,)),
+}
+SCHEMA_DRAFTS = {
+    "http://json-schema.org/draft-06/schema": 7,
+    "http://json-schema.org/draft-07/schema": 7,
+    "https://json-schema.org/draft/2019-09/schema": 19,
+    "https://json-schema.org/draft/2020-12/schema": 20,
+}
+SCHEMA_MEMBERS = ("properties", "patternProperties", "additionalProperties")
+SCHEMA_MISSING = object()  # the value of a member that is not there, the schema of a reference to nothing
+SCHEMA_VERBS = ("is ", "has ", "fits ", "holds ", "takes ")  # of messages that go on from the name of their place
+#: what may stand beside a $ref without a node of its own
+SCHEMA_SILENT = frozenset(
+    "$ref $comment $defs definitions title description default examples deprecated readOnly writeOnly".split()
+)
+
+
+class Issue:
+    """One reason why a value does not fit a schema, as data; ``str(issue)`` is one line for people."""
+
+    __slots__ = ("location", "keyword", "message", "expected", "received")
+
+    def __init__(self, location: tuple[Any, ...], keyword: str, message: str, expected: str, received: str) -> None:
+        self.location = location  #: keys and indexes from the root to the place, also of a member that is missing
+        self.keyword = keyword  #: the keyword of the schema that refused it
+        self.message = message  #: without the place: "expected a number, got true", "is required"
+        self.expected = expected  #: what would have been right, in words
+        self.received = received  #: kind and cut text of what was there; "***" for a secret, "nothing" where it misses
+
+    @property
+    def path(self) -> str:
+        """The location as a JSON pointer."""
+        return _json_pointer(self.location)
+
+    def to_wire(self) -> dict[str, str]:
+        """Return the JSON object of this issue: path, keyword, message, expected, received. Pure."""
+        return {"path": self.path, **{name: getattr(self, name) for name in self.__slots__[1:]}}
+
+    def __str__(self) -> str:
+        place = ".".join(_schema_name(key) for key in self.location)
+        if self.message.startswith("is not a field"):
+            place = _json_show(self.location[-1])
+        return _schema_line(place, self.message)
+
+    def __repr__(self) -> str:
+        return "Issue(%s)" % self
+
+
+def _schema_line(place: str, message: str) -> str:
+    """Join the name of a place, "" for the root, and the message of its issue to one line. Pure.
+
+    >>> _schema_line("--count", "is required"), _schema_line("tags.0", "expected a string, got true")
+    ('--count is required', 'tags.0: expected a string, got true')
+    """
+    if message.startswith(SCHEMA_VERBS):
+        return (place or "the value") + " " + message
+    return place + ": " + message if place else message
+
+
+def _schema_name(key: str | int) -> str:
+    """Return a key as it stands where it reads as one word, else quoted. Pure."""
+    text = str(key)
+    word = text.replace("-", "a").replace("_", "a").replace("$", "a").isalnum()
+    return text if word and len(text) <= SCHEMA_NAME_CHARACTERS else _json_show(key)
+
+
+def _schema_show(value: Any) -> str:
+    """Return the cut JSON text of a value; short plain text and numbers, the usual case, without an encoder. Pure."""
+    if value.__class__ is str and len(value) < SCHEMA_NAME_CHARACTERS - 1 and value.isascii():
+        if value.isprintable() and '"' not in value and "\\" not in value:
+            return '"' + value + '"'
+    elif value.__class__ is int and value.bit_length() < 64:
+        return str(value)
+    return _json_show(value)
+
+
+def _schema_received(value: Any) -> str:
+    """Return kind and cut text of a value. Pure."""
+    if value is SCHEMA_MISSING:
+        return "nothing"
+    kind = {str: "string", int: "number"}.get(value.__class__) or _json_kind(value).replace("integer", "number")
+    return _json_show(value) if kind in ("null", "boolean") else "the %s %s" % (kind, _schema_show(value))
+
+
+def _schema_issue(fault: list[Any], hidden: Collection[tuple[Any, ...]] | None) -> Issue:
+    """Return the issue of a fault. hidden: locations whose values and their owners are not shown; None: all. Pure."""
+    (keyword, expected, phrase), value = fault[:2]
+    location = tuple(fault[:1:-1])
+    if isinstance(expected, list):
+        expected, phrase = _schema_alternatives(expected)
+    received = ""
+    for place in hidden if hidden and value is not SCHEMA_MISSING else ():
+        if location[: len(place)] == place:
+            received = "***"
+        elif place[: len(location)] == location:
+            received = received or ("an object" if isinstance(value, dict) else "an array")
+    received = received or _schema_received(value)
+    if phrase is None:
+        message = "expected " + expected + (", got " + received if hidden is not None else "")
+    else:
+        message = phrase if isinstance(phrase, str) else phrase(value, location)
+    return Issue(location, keyword, message, expected, received)
+
+
+def _schema_alternatives(faults: list[Any]) -> tuple[str, str | None]:
+    """Return what alternatives expected, and a message where "expected this or that" would not say it. Pure."""
+    leaves: list[Issue] = []
+    stack = faults[::-1]
+    while stack and len(leaves) < SCHEMA_CHOICES:
+        fault = stack.pop()
+        if isinstance(fault[0][1], list):  # alternatives again: theirs, at the place of this fault
+            stack += [inner + fault[2:] for inner in fault[0][1][::-1]]
+        else:
+            leaves.append(_schema_issue(fault, None))
+    expected = _schema_either([leaf.expected for leaf in leaves])
+    if all(not leaf.location and leaf.message == "expected " + leaf.expected for leaf in leaves):
+        return expected, None
+    return expected, "fits none of the alternatives (%s)" % _schema_either([str(leaf) for leaf in leaves])
+
+
+def _schema_either(words: Sequence[str]) -> str:
+    words = list(dict.fromkeys(words))
+    if len(words) > SCHEMA_MESSAGE_ISSUES:
+        words = words[:SCHEMA_MESSAGE_ISSUES] + ["%d others" % (len(words) - SCHEMA_MESSAGE_ISSUES)]
+    return ", ".join(words[:-1]) + " or " * (len(words) > 1) + words[-1]
+
+
+def _schema_error(issues: Sequence[Issue], what: str = "Invalid input") -> Error:
+    """Return the VALIDATION_ERROR of these issues: the first ones in its message, all of them in its details. Pure."""
+    lines = [str(issue) for issue in issues[:SCHEMA_MESSAGE_ISSUES]]
+    if len(issues) > len(lines):
+        lines.append("and %d more" % (len(issues) - len(lines)))
+    details = {"issues": [issue.to_wire() for issue in issues]}
+    return Error("VALIDATION_ERROR", what + ": " + "; ".join(lines), details=details)
+
+
+class _SchemaOver(Exception):
+    """The steps are used up."""
+
+
+class Validator:
+    """A JSON Schema, compiled once: ``nk.Validator({"type": "integer"}).is_valid(3)``.
+
+    schema: an object or a boolean of draft 2020-12, or of 2019-09 or draft-07 where $schema says so; never changed.
+    resources: what references to other documents mean, a mapping from absolute URIs to schemas or a function of the
+    URI (None: unknown); nothing is ever fetched. assert_formats: whether `format` must hold.
+    Values are JSON; subclasses count as their base, tuples as arrays. A bad pattern can take exponential time.
+
+    Raises: RegistrationError for what is no schema: a keyword with a wrong value, a reference to nothing, a pattern
+    that is none, a schema that applies to the same value without end.
+
+    >>> Validator({"type": "integer", "minimum": 1}).issues(0)
+    [Issue(expected at least 1, got the number 0)]
+    """
+
+    def __init__(
+        self,
+        schema: Any,
+        *,
+        resources: Mapping[str, Any] | Callable[[str], Any] | None = None,
+        assert_formats: bool = False,
+    ) -> None:
+        self.schema = schema  #: as it was given
+        self.steps = SCHEMA_STEPS  #: what one check may cost: members looked at and alternatives tried
+        self._node = _SchemaCompiler(resources, assert_formats).compile(schema)
+
+    def is_valid(self, value: Any) -> bool:
+        """Tell whether a value fits. Pure."""
+        return not self._find_faults(value)
+
+    def issues(self, value: Any, *, hidden: Collection[tuple[Any, ...]] = ()) -> list[Issue]:
+        """Return why a value does not fit: at most 20 issues, none where it does. Pure.
+
+        hidden: locations of secrets; no issue shows a value that stands there.
+        """
+        return [_schema_issue(fault, hidden) for fault in self._find_faults(value)[:SCHEMA_ISSUES]]
+
+    def check(self, value: Any) -> None:
+        """Return where a value fits. Pure. Raises: VALIDATION_ERROR with all issues in its details."""
+        issues = self.issues(value)
+        if issues:
+            raise _schema_error(issues)
+
+    def _find_faults(self, value: Any) -> list[Any]:
+        try:
+            test = self._node[value.__class__]
+            return (test(value, [self.steps]) or []) if test is not None else []
+        except _JsonFault as fault:
+            message = "holds " + fault.reason
+        except RecursionError:
+            message = "is nested too deeply to be checked"
+        except _SchemaOver:
+            message = "takes too long to check against this schema"
+        return [[("limits", "a value that can be checked", message), value]]
+
+
+class _SchemaNode(dict):  # type: ignore[type-arg]
+    """A schema under its dynamic anchors: class of a value -> test or None; see the head of this section."""
+
+    __slots__ = ("schema", "base", "scope", "where", "tests", "each", "late", "joined", "inside", "marks", "whole")
+
+    def __init__(self, schema: Any, base: str, scope: tuple[tuple[str, str], ...], where: tuple[Any, ...]) -> None:
+        self.schema = schema  #: an object
+        self.base = base  #: URI of the resource it belongs to
+        self.scope = scope  #: (name, resource) of each dynamic anchor bound on the way here
+        self.where = where  #: "#" or the reference that led here, and the keys from there, for messages
+        self.tests: list[tuple[tuple[Any, ...], Callable[..., Any]]] = []  #: with the classes they are for
+        self.each: list[Callable[[Any], Any]] = []  #: make the test of a class, when those of `inside` are made
+        self.late: dict[Any, Callable[..., Any]] = {}  #: class -> test that is asked when all others are passed
+        self.joined: list[_SchemaNode] = []  #: nodes that must hold too (allOf, references)
+        self.inside: list[_SchemaNode] = []  #: all nodes that are applied to the same value
+        self.marks: list[Callable[..., bool]] = []  #: add to a set what is evaluated; true where everything is
+        self.whole: set[bool] = set()  #: unevaluated* leave nothing over: True for objects, False for arrays
+
+    def __missing__(self, kind: type) -> Any:
+        for base in kind.__mro__:
+            base = list if base is tuple else base
+            if base in SCHEMA_PLAIN:
+                test, plain = self[base], SCHEMA_PLAIN[base]
+                return test and (lambda value, state: test(plain(value), state))
+        return _schema_refuse(("type", "a JSON value", None))
+
+    def close(self) -> None:
+        """Make the one test of each class; those of `inside` are made already."""
+        for kind in SCHEMA_ANY:
+            if kind in self:  # refused by `type`
+                continue
+            tests = [test for kinds, test in self.tests if kind in kinds]
+            others = [maker(kind) for maker in self.each] + [part[kind] for part in self.joined]
+            tests += [test for test in dict.fromkeys(others) if test is not None]
+            self[kind] = _schema_all(tests, bool(others))
+            if kind in self.late:
+                self[kind] = _schema_after(self[kind], self.late[kind])
+
+
+def _schema_refuse(rule: Any) -> Callable[..., Any]:
+    return lambda value, state: [[rule, value]]
+
+
+def _schema_all(tests: Sequence[Callable[..., Any]], fans: bool) -> Callable[..., Any] | None:
+    """Return a test that gathers the faults of all these. fans: they may fan out, and cost steps."""
+    if len(tests) < 2:
+        return tests[0] if tests else None
+    parts = tuple(tests)
+
+    def test(value: Any, state: list[int]) -> list[Any] | None:
+        if fans:
+            _schema_spend(state, len(parts))
+        faults = None
+        for part in parts:
+            found = part(value, state)
+            if found is not None:
+                faults = found if faults is None else faults + found
+        return faults
+
+    return test
+
+
+def _schema_after(first: Callable[..., Any] | None, late: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda value, state: (first and first(value, state)) or late(value, state)
+
+
+def _schema_spend(state: list[int], steps: int) -> None:
+    state[0] -= steps
+    if state[0] < 0:
+        raise _SchemaOver
+
+
+def _schema_fits(node: _SchemaNode, value: Any, state: list[int]) -> bool:
+    test = node[value.__class__]
+    return test is None or test(value, state) is None
+
+
+def _schema_mark(node: _SchemaNode, value: Any, state: list[int], seen: set[Any], own: bool = False) -> bool:
+    """Add to `seen` what a node evaluates in a value it accepts; True: all. own: leave out its unevaluated*."""
+    _schema_spend(state, 1)
+    if not own and isinstance(value, dict) in node.whole:
+        return True
+    return any(mark(value, state, seen) for mark in node.marks) or any(
+        _schema_mark(part, value, state, seen) for part in node.joined
+    )
+
+
+class _SchemaCompiler:
+    """Builds the graph of one schema and knows its documents."""
+
+    def __init__(self, resources: Mapping[str, Any] | Callable[[str], Any] | None, assert_formats: bool) -> None:
+        self.resources = resources  #: given by the caller
+        self.assert_formats = assert_formats  #: whether `format` must hold whatever the dialect says
+        self.documents: dict[str, tuple[Any, str]] = {}  #: URI -> schema and its own URI
+        self.dialects: dict[str, tuple[int, Any]] = {}  #: resource -> draft (7, 19, 20) and vocabularies (None: all)
+        self.anchors: dict[tuple[str, str], Any] = {}  #: (resource, name) -> schema
+        self.dynamic: dict[str, dict[str, Any]] = {}  #: resource -> dynamic anchor ("" for $recursiveAnchor) -> schema
+        self.nodes: dict[tuple[int, str, tuple[tuple[str, str], ...]], _SchemaNode] = {}  #: by identity of the schema
+        self.made: list[_SchemaNode] = []  #: in the order in which they are filled
+        self.always = _SchemaNode({}, "", (), ("#",))  #: the schema true
+        self.always.close()
+        self.never = self.make_never(("false", "nothing", "is not allowed"))  #: the schema false
+
+    def compile(self, schema: Any) -> _SchemaNode:
+        """Return the closed node of a whole schema. Raises: RegistrationError."""
+        if isinstance(schema, dict):
+            self.index(schema, "", (20, None))
+        root = self.node(schema, "", (), ("#",))
+        for count, node in enumerate(self.made):  # grows as it goes
+            if count >= SCHEMA_NODES:
+                raise RegistrationError("the schema is faulty: it has more than %d parts" % SCHEMA_NODES)
+            self.fill(node)
+        closed: set[int] = set()
+        for node in self.made:
+            self.close(node, closed)
+        return root
+
+    def close(self, start: _SchemaNode, closed: set[int]) -> None:
+        """Close a node after those inside it, and refuse one that is inside itself."""
+        path = {id(start)}
+        stack = [(start, iter(start.inside))]
+        while stack and id(start) not in closed:
+            node, children = stack[-1]
+            child = next(children, None)
+            if child is None:
+                stack.pop()
+                path.remove(id(node))
+                closed.add(id(node))
+                node.close()
+            elif id(child) in path:
+                raise self.fail(child.where, "it applies to the same value without end")
+            elif id(child) not in closed:
+                path.add(id(child))
+                stack.append((child, iter(child.inside)))
+
+    def make_never(self, rule: Any) -> _SchemaNode:
+        """Return a node that refuses every value by this rule."""
+        node = _SchemaNode({}, "", (), ("#",))
+        node.update(dict.fromkeys(SCHEMA_ANY, _schema_refuse(rule)))
+        return node
+
+    def fail(self, where: tuple[Any, ...], reason: str) -> RegistrationError:
+        """Return the refusal of what stands at a place of the schema."""
+        place = where[0] + _json_pointer(where[1:])
+        return RegistrationError("the schema %sis faulty: %s" % ("" if place == "#" else "at %s " % place, reason))
+
+    def want(self, node: _SchemaNode, keyword: str, good: bool, wanted: str) -> None:
+        """Refuse a keyword whose value is not what it takes."""
+        if not good:
+            got = _json_show(node.schema[keyword])
+            raise self.fail(node.where, "%s takes %s, got %s" % (_json_show(keyword), wanted, got))
+
+    def index(self, schema: Any, base: str, dialect: tuple[int, Any]) -> None:
+        """Note the resources and anchors of a document; they stand only where a keyword holds schemas."""
+        self.documents.setdefault(base, (schema, base))
+        self.dialects.setdefault(base, dialect)
+        queue = [(schema, base, dialect)]
+        seen = set()  # a schema built in Python may hold one object twice, or itself
+        while queue:
+            schema, base, dialect = queue.pop()
+            if (id(schema), base) in seen:
+                continue
+            seen.add((id(schema), base))
+            if isinstance(schema.get("$schema"), str):
+                dialect = self.read_dialect(schema["$schema"], dialect)
+            name = schema.get("$id")
+            if isinstance(name, str) and not (dialect[0] == 7 and "$ref" in schema):
+                name, _, anchor = name.partition("#")
+                if name:
+                    base = _schema_join(base, name)
+                    self.documents[base] = (schema, base)
+                if anchor:
+                    self.anchors[base, anchor] = schema
+            if self.documents[base][0] is schema:
+                self.dialects[base] = dialect
+            for keyword in ("$anchor", "$dynamicAnchor"):
+                if isinstance(schema.get(keyword), str):
+                    self.anchors[base, schema[keyword]] = schema
+            name = "" if schema.get("$recursiveAnchor") is True else schema.get("$dynamicAnchor")
+            if isinstance(name, str):
+                self.dynamic.setdefault(base, {}).setdefault(name, schema)
+            for keyword, value in schema.items():
+                row = SCHEMA_KEYWORDS.get(keyword)
+                if row is not None and row[3] and isinstance(value, (dict, list)):
+                    parts = value if isinstance(value, list) else value.values() if row[3] == "map" else (value,)
+                    queue.extend((part, base, dialect) for part in parts if isinstance(part, dict))
+
+    def read_dialect(self, uri: str, outer: tuple[int, Any]) -> tuple[int, Any]:
+        """Return draft and vocabularies that a value of $schema asks for; one that nobody knows changes nothing."""
+        uri = uri.rstrip("#")
+        if uri in SCHEMA_DRAFTS:
+            return SCHEMA_DRAFTS[uri], None
+        document = self.load(uri)
+        declared = document[0].get("$vocabulary") if document and isinstance(document[0], dict) else None
+        if not isinstance(declared, dict):
+            return outer
+        names, draft = set(), 20
+        for name, needed in declared.items():
+            head, _, tail = str(name).rpartition("vocab/")
+            if head in (SCHEMA_META_BASE, "https://json-schema.org/draft/2019-09/"):
+                names.add(tail)
+                draft = 20 if head == SCHEMA_META_BASE else 19
+            elif needed:
+                raise RegistrationError("the schema is faulty: it needs the vocabulary " + _json_show(name))
+        return draft, frozenset(names)
+
+    def load(self, uri: str) -> tuple[Any, str] | None:
+        """Return the schema of a URI and its own URI, None where nobody knows it."""
+        if uri in self.documents:
+            return self.documents[uri]
+        schema, given = None, self.resources or {}
+        try:
+            schema = given(uri) if callable(given) else given.get(uri)
+        except LookupError:
+            pass
+        except Exception as fault:  # the caller's own function; whatever it raises, the reference leads nowhere
+            reason = "looking up %s failed with %s" % (_json_show(uri), type(fault).__name__)
+            raise RegistrationError("the schema is faulty: " + reason) from fault
+        if schema is None and uri.startswith(SCHEMA_META_BASE):
+            schema = _schema_metaschema(uri[len(SCHEMA_META_BASE) :])
+        if schema is None:
+            return None
+        self.documents[uri] = (schema, uri)
+        if isinstance(schema, dict):
+            self.index(schema, uri, (20, None))
+            if isinstance(schema.get("$id"), str):
+                self.documents[uri] = (schema, self.enter(schema, uri))
+        return self.documents[uri]
+
+    def find(self, reference: str, base: str, where: tuple[Any, ...]) -> tuple[Any, str]:
+        """Return the schema that a reference names and the URI of its resource. Raises: RegistrationError."""
+        uri, _, fragment = reference.partition("#")
+        document = self.load(_schema_join(base, uri) if uri else base)
+        if document is None:
+            raise self.fail(where, "nothing is known of %s; give it in resources" % _json_show(reference))
+        schema, base = document
+        fragment = _schema_unquote(fragment)
+        if fragment[:1] == "/":
+            for key in fragment[1:].split("/"):
+                schema = _schema_step(schema, key)
+                if isinstance(schema, dict) and isinstance(schema.get("$id"), str):
+                    base = self.enter(schema, base)
+        elif fragment:
+            schema = self.anchors.get((base, fragment), SCHEMA_MISSING)
+        if schema is SCHEMA_MISSING:
+            raise self.fail(where, "%s refers to nothing" % _json_show(reference))
+        return schema, base
+
+    def enter(self, schema: dict[str, Any], base: str) -> str:
+        """Return the URI of the resource that a schema with $id belongs to."""
+        name = schema["$id"].partition("#")[0]
+        if not name or (self.dialects[base][0] == 7 and "$ref" in schema):
+            return base
+        uri = _schema_join(base, name)
+        if uri not in self.dialects:
+            self.index(schema, base, self.dialects[base])
+        return uri
+
+    def node(self, schema: Any, base: str, scope: tuple[Any, ...], where: Any, settled: bool = False) -> _SchemaNode:
+        """Return the node of a schema, which will be filled later. settled: `base` is the schema's own resource."""
+        followed = set()
+        while True:
+            if schema is True or schema is False:
+                return self.always if schema else self.never
+            if not isinstance(schema, dict):
+                raise self.fail(where, "a schema is an object or a boolean, got " + _json_show(schema))
+            if len(where) > SCHEMA_DEPTH_LEVELS:
+                raise self.fail(where[:2], "it is nested too deeply")
+            if not settled and isinstance(schema.get("$id"), str):
+                base = self.enter(schema, base)
+            if base in self.dynamic:
+                bound = [name for name, _ in scope]
+                scope += tuple((name, base) for name in self.dynamic[base] if name not in bound)
+            reference = schema.get("$ref")
+            if not isinstance(reference, str) or not SCHEMA_SILENT.issuperset(schema):
+                break
+            if id(schema) in followed:
+                raise self.fail(where, "%s refers to itself" % _json_show(reference))
+            followed.add(id(schema))
+            schema, base = self.find(reference, base, where)
+            where, settled = (reference,), True
+        node = self.nodes.get((id(schema), base, scope))
+        if node is None:
+            node = self.nodes[id(schema), base, scope] = _SchemaNode(schema, base, scope, where)
+            self.made.append(node)
+        return node
+
+    def child(self, node: _SchemaNode, schema: Any, *keys: Any) -> _SchemaNode:
+        """Return the node of a schema that stands in another under these keys."""
+        return self.node(schema, node.base, node.scope, node.where + keys)
+
+    def within(self, node: _SchemaNode, schema: Any, *keys: Any) -> _SchemaNode:
+        """The same for a schema that is applied to the same value."""
+        child = self.child(node, schema, *keys)
+        node.inside.append(child)
+        return child
+
+    def branches(self, node: _SchemaNode, keyword: str, value: Any) -> list[_SchemaNode]:
+        """The same for an array of them."""
+        self.want(node, keyword, isinstance(value, list) and bool(value), "a non-empty array of schemas")
+        return [self.within(node, part, keyword, index) for index, part in enumerate(value)]
+
+    def check(self, node: _SchemaNode, kinds: Any, keyword: str, expected: str, good: Callable[[Any], Any]) -> None:
+        """Refuse values of these classes that are not good."""
+        rule = (keyword, expected, None)
+        node.tests.append((kinds, lambda value, state: None if good(value) else [[rule, value]]))
+
+    def fill(self, node: _SchemaNode) -> None:
+        """Give a node the tests of its keywords."""
+        draft, vocabularies = self.dialects[node.base]
+        alone = draft == 7 and "$ref" in node.schema
+        for keyword, value in node.schema.items():
+            row = SCHEMA_KEYWORDS.get(keyword)
+            if row is None or row[2] > draft or (alone and keyword != "$ref"):
+                continue
+            if vocabularies is None or row[1] in vocabularies or row[1] == "core":
+                row[0](self, node, keyword, value)
+
+
+def _schema_step(value: Any, key: str) -> Any:
+    """Go one step of a JSON pointer; SCHEMA_MISSING where there is none. Pure."""
+    key = key.replace("~1", "/").replace("~0", "~")
+    if isinstance(value, dict):
+        return value.get(key, SCHEMA_MISSING)
+    if isinstance(value, list) and key.isascii() and key.isdigit() and len(key) < 9 and int(key) < len(value):
+        return value[int(key)]
+    return SCHEMA_MISSING
+
+
+def _schema_unquote(text: str) -> str:
+    """Undo percent escapes (RFC 3986 2.1). Pure."""
+    if "%" in text:
+        from urllib.parse import unquote
+
+        text = unquote(text)
+    return text
+
+
+def _schema_join(base: str, reference: str) -> str:
+    """Resolve a URI reference without fragment against a base (RFC 3986 5.2). Pure."""
+    scheme, authority, path, query, _ = _format_split_uri(reference)
+    if scheme is None:
+        scheme, base_authority, base_path, base_query, _ = _format_split_uri(base)
+        if authority is None:
+            authority = base_authority
+            if not path:
+                path, query = base_path, base_query if query is None else query
+            elif path[0] != "/":
+                folder, slash, _ = base_path.rpartition("/")
+                path = folder + (slash or "/" * (authority is not None)) + path
+    kept: list[str] = []
+    parts = path.split("/")
+    for part in parts:
+        if part == "..":
+            del kept[max(1, len(kept) - 1) :]
+        elif part != ".":
+            kept.append(part)
+    path = "/".join(kept + [""] * (parts[-1] in (".", "..")))
+    head = (scheme + ":" if scheme is not None else "") + ("//" + authority if authority is not None else "")
+    return head + path + ("?" + query if query is not None else "")
+
+
+def _schema_resolve(schema: Any, root: Any) -> Any:
+    """Return a schema with its local $ref followed, what stands beside the $ref laid over it; {} for a loop. Pure."""
+    for _ in range(SCHEMA_HOPS):
+        if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str) or schema["$ref"][:1] != "#":
+            return schema
+        start, *keys = _schema_unquote(schema["$ref"][1:]).split("/")
+        target = SCHEMA_MISSING if start else root
+        for key in keys:
+            target = _schema_step(target, key)
+        beside = {key: value for key, value in schema.items() if key != "$ref"}
+        if target is SCHEMA_MISSING:
+            return beside
+        schema = {**target, **beside} if beside and isinstance(target, dict) else target
+    return {}
+
+
+# Keywords: each function takes the compiler, the node to add to, the keyword and its value.
+
+
+def _schema_note(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    """$id, $schema, $anchor, $dynamicAnchor, read by the index; $defs, definitions, compiled when referred to."""
+    kind, wanted = (dict, "an object of schemas") if SCHEMA_KEYWORDS[keyword][3] else (str, "a string")
+    make.want(node, keyword, isinstance(value, kind), wanted)
+
+
+def _schema_part(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    """then, else, additionalItems: read by another keyword, without which they say nothing."""
+    make.child(node, value, keyword)
+
+
+def _schema_reference(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    """$ref, $dynamicRef (8.2.3.2) and $recursiveRef: of resources that bind a dynamic anchor the outermost wins."""
+    make.want(node, keyword, isinstance(value, str), "a URI reference")
+    schema, base = make.find(value, node.base, node.where)
+    name = value.partition("#")[2] if keyword == "$dynamicRef" else ""
+    if keyword != "$ref" and make.dynamic.get(base, {}).get(name) is schema:
+        base = dict(node.scope).get(name, base)
+        schema = make.dynamic[base][name]
+    child = make.node(schema, base, node.scope, (value,), True)
+    node.inside.append(child)
+    node.joined.append(child)
+
+
+def _schema_all_of(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    node.joined += make.branches(node, keyword, value)
+
+
+def _schema_union(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    """anyOf, oneOf."""
+    parts = make.branches(node, keyword, value)
+    single = keyword == "oneOf"
+    expected = "exactly one of %d alternatives" % len(parts)
+    rule = (keyword, expected, "fits more than one of the alternatives, but only one may fit")
+
+    def each(kind: Any) -> Callable[..., Any] | None:
+        """Return the test of a class: none where an alternative takes every value of it."""
+        tests = [part[kind] for part in parts]
+        if None in tests and not single:
+            return None
+
+        def test(value: Any, state: list[int]) -> list[Any] | None:
+            _schema_spend(state, len(tests))
+            branches = []
+            for inner in tests:
+                found = None if inner is None else inner(value, state)
+                if found is not None:
+                    branches.append(found)
+                elif not single:
+                    return None
+            if len(branches) == len(tests):
+                _schema_spend(state, 8 * len(tests))  # comparing their faults costs more than finding them
+                return _schema_furthest(keyword, branches, value)
+            return [[rule, value]] if len(branches) < len(tests) - 1 else None
+
+        return test
+
+    def mark(value: Any, state: list[int], seen: set[Any]) -> bool:
+        return any(_schema_fits(part, value, state) and _schema_mark(part, value, state, seen) for part in parts)
+
+    node.each.append(each)
+    node.marks.append(mark)
+
+
+def _schema_furthest(keyword: str, branches: list[list[Any]], value: Any) -> list[Any]:
+    """Return the faults of the alternative that got furthest; one for all where several got equally far. Pure."""
+    ranks = [_schema_rank(branch) for branch in branches]
+    best = max(rank[0] for rank in ranks)
+    nearest = [(branch, first) for branch, (rank, first) in zip(branches, ranks) if rank == best]
+    if len(nearest) == 1:
+        return nearest[0][0]
+    firsts = [first for _, first in nearest]
+    if best[0] == 1 and all(first[2:] == firsts[0][2:] for first in firsts):  # all have the same tag
+        return [[(keyword, [first[:2] for first in firsts], None), *firsts[0][1:]]]
+    return [[(keyword, firsts, None), value]]
+
+
+def _schema_rank(branch: list[Any]) -> tuple[tuple[int, int, int], list[Any]]:
+    """Tell how far an alternative got: kind of the value, its tag (const or enum of a member), depth, few faults.
+
+    And its decisive fault: that of the kind or the tag, else the first.
+    """
+    depth, tag = 0, None
+    for fault in branch:
+        (keyword, expected, _), steps = fault[0], len(fault)
+        while isinstance(expected, list):  # alternatives again
+            steps += len(expected[0]) - 2
+            keyword, expected, _ = expected[0][0]
+        if steps == 2 and keyword in ("type", "false", "const", "enum"):
+            return (0, 0, 0), fault
+        if steps == 3 and keyword in ("const", "enum"):
+            tag = tag or fault
+        depth = max(depth, steps)
+    return ((2, depth, -len(branch)), branch[0]) if tag is None else ((1, 0, 0), tag)
+
+
+def _schema_not(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    part = make.within(node, value, keyword)
+    rule = (keyword, "a value that the schema does not rule out", "is ruled out by the schema")
+
+    def each(kind: Any) -> Callable[..., Any]:
+        inner = part[kind]
+        return lambda value, state: [[rule, value]] if inner is None or inner(value, state) is None else None
+
+    node.each.append(each)
+
+
+def _schema_if(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    """if, then, else (10.2.2)."""
+    when = make.within(node, value, keyword)
+    then, other = (make.within(node, node.schema.get(name, True), name) for name in ("then", "else"))
+
+    def each(kind: Any) -> Callable[..., Any] | None:
+        asked, yes, no = when[kind], then[kind], other[kind]
+
+        def test(value: Any, state: list[int]) -> list[Any] | None:
+            _schema_spend(state, 1)
+            inner = yes if asked is None or asked(value, state) is None else no
+            return None if inner is None else inner(value, state)
+
+        return test if yes or no else None
+
+    def mark(value: Any, state: list[int], seen: set[Any]) -> bool:
+        if not _schema_fits(when, value, state):
+            return _schema_mark(other, value, state, seen)
+        return _schema_mark(when, value, state, seen) or _schema_mark(then, value, state, seen)
+
+    node.each.append(each)
+    node.marks.append(mark)
+
+
+def _schema_type(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    names = value if isinstance(value, list) else [value]
+    good = bool(names) and all(isinstance(name, str) and name in SCHEMA_TYPES for name in names)
+    make.want(node, keyword, good, "one or several of " + ", ".join(SCHEMA_TYPES))
+    expected = _schema_either([SCHEMA_TYPES[name][0] for name in names])
+    kinds = [kind for name in names for kind in SCHEMA_TYPES[name][1]]
+    node.update(dict.fromkeys(set(SCHEMA_ANY) - set(kinds), _schema_refuse((keyword, expected, None))))
+    if "integer" in names and "number" not in names:
+        make.check(node, (float,), keyword, expected, float.is_integer)
+
+
+def _schema_enum(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    """enum and const: JSON equality, class by class, so that true is not 1 and a text costs one look-up."""
+    make.want(node, keyword, keyword == "const" or isinstance(value, list), "an array")
+    values = value if keyword == "enum" else [value]
+    try:
+        keys = frozenset(map(_json_key, values))
+    except _JsonFault as fault:
+        raise make.fail(node.where, "%s holds %s" % (_json_show(keyword), fault.reason)) from None
+    kinds = {next((kind for kind in SCHEMA_ANY if isinstance(value, kind)), list) for value in values}
+    kinds |= {int, float} if kinds & {int, float} else set()
+    shown = [_schema_show(value) for value in values[:SCHEMA_CHOICES]]
+    if len(values) > len(shown):
+        shown.append("%d others" % (len(values) - len(shown)))
+    expected = "one of " * (len(shown) > 1) + (", ".join(shown) or "nothing")
+    others = tuple(kind for kind in SCHEMA_ANY if kind not in kinds)
+    node.tests.append((others, _schema_refuse((keyword, expected, None))))
+    if str in kinds:
+        make.check(node, (str,), keyword, expected, keys.__contains__)
+    make.check(node, tuple(kinds - {str}), keyword, expected, lambda value: _json_key(value) in keys)
+
+
+def _schema_is_number(value: Any) -> bool:
+    return _json_kind(value) in ("integer", "number") and value - value == 0
+
+
+def _schema_bound(make: _SchemaCompiler, node: _SchemaNode, keyword: str, limit: Any) -> None:
+    """minimum, maximum, exclusiveMinimum, exclusiveMaximum."""
+    make.want(node, keyword, _schema_is_number(limit), "a number")
+    words, good = {
+        "minimum": ("at least ", lambda value: value >= limit),
+        "maximum": ("at most ", lambda value: value <= limit),
+        "exclusiveMinimum": ("more than ", lambda value: value > limit),
+        "exclusiveMaximum": ("less than ", lambda value: value < limit),
+    }[keyword]
+    make.check(node, (int, float), keyword, words + _schema_show(limit), good)
+
+
+def _schema_multiple_of(make: _SchemaCompiler, node: _SchemaNode, keyword: str, unit: Any) -> None:
+    """multipleOf by the decimals that the numbers are written with: 0.0075 is a multiple of 0.0001."""
+    make.want(node, keyword, _schema_is_number(unit) and unit > 0, "a number above 0")
+    digits, exponent = _schema_decimal(unit)
+
+    def good(value: Any) -> bool:
+        if value - value != 0:
+            return False
+        mantissa, power = _schema_decimal(value)
+        shift = power - exponent
+        rest = mantissa * pow(10, shift, digits) % digits if shift >= 0 else mantissa % (digits * 10**-shift)
+        return rest == 0
+
+    expected = "a multiple of " + _schema_show(unit)
+    make.check(node, (int,), keyword, expected, good if exponent else lambda value: value % digits == 0)
+    make.check(node, (float,), keyword, expected, good)
+
+
+def _schema_decimal(number: Any) -> tuple[int, int]:
+    """Return (m, e) with number = m * 10**e exactly as it is written. Pure."""
+    if isinstance(number, int):
+        return number, 0
+    digits, _, exponent = float.__repr__(number).partition("e")
+    whole, _, fraction = digits.partition(".")
+    return int(whole + fraction), int(exponent or 0) - len(fraction)
+
+
+def _schema_count(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    """minContains, maxContains: read by `contains`."""
+    good = _schema_is_number(value) and value >= 0 and value == int(value)
+    make.want(node, keyword, good, "a whole number of at least 0")
+
+
+def _schema_size(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    """minLength, minItems, minProperties, maxLength, maxItems, maxProperties."""
+    _schema_count(make, node, keyword, value)
+    kind, unit = {"Length": (str, "character"), "Items": (list, "item"), "Properties": (dict, "field")}[keyword[3:]]
+    unit = " %d %s" % (value, unit if value == 1 else unit + "s")
+    if keyword[:3] == "min":
+        make.check(node, (kind,), keyword, "at least" + unit, lambda item: len(item) >= value)
+    else:
+        make.check(node, (kind,), keyword, "at most" + unit, lambda item: len(item) <= value)
+
+
+def _schema_pattern(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    search = _schema_search(make, node, keyword, value)
+    shown = value if value.isprintable() and len(value) <= SCHEMA_NAME_CHARACTERS else _json_show(value)
+    make.check(node, (str,), keyword, "a string that matches " + shown, search)
+
+
+def _schema_search(make: _SchemaCompiler, node: _SchemaNode, keyword: str, source: Any) -> Callable[[str], Any]:
+    make.want(node, keyword, isinstance(source, str), "a pattern")
+    try:
+        search: Callable[[str], Any] = _format_pattern(source).search
+        return search
+    except ValueError as fault:
+        reason = "%s holds %s, which is no pattern: %s" % (_json_show(keyword), _json_show(source), fault)
+        raise make.fail(node.where, reason) from None
+
+
+def _schema_format(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    make.want(node, keyword, isinstance(value, str), "the name of a format")
+    asked = make.assert_formats or "format-assertion" in (make.dialects[node.base][1] or ())
+    found = _format_find(value) if asked else None
+    if found is not None:
+        make.check(node, (str,), keyword, *found)
+
+
+def _schema_gather(faults: list[Any] | None, found: list[Any], key: Any) -> list[Any]:
+    """Add the faults of a member to those of its owner, as long as they are few."""
+    for fault in found:
+        fault.append(key)
+    if faults is None:
+        return found
+    return faults if len(faults) >= SCHEMA_ISSUES else faults + found
+
+
+def _schema_items(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    """prefixItems and items; before 2020-12, and wherever `items` is an array, items and additionalItems."""
+    schema = node.schema
+    first, rest = "prefixItems", "items"
+    if isinstance(schema.get("items"), list):
+        first, rest = "items", "additionalItems"
+    elif first not in schema or make.dialects[node.base][0] < 20:
+        first = ""
+    if keyword == rest and first:
+        return  # done by the other keyword
+    prefix: list[_SchemaNode] = []
+    if first:
+        make.want(node, first, isinstance(schema[first], list), "an array of schemas")
+        prefix = [make.child(node, part, first, index) for index, part in enumerate(schema[first])]
+    other = make.child(node, schema.get(rest, True), rest)
+    if other is make.never:
+        other = make.make_never((rest, "at most %d items" % len(prefix), "is one item too many"))
+    count = len(prefix)
+
+    def test(value: Any, state: list[int]) -> list[Any] | None:
+        _schema_spend(state, 1 + len(value) // 8)
+        faults: list[Any] | None = None
+        for index, item in enumerate(value):
+            inner = (other if index >= count else prefix[index])[item.__class__]
+            if inner is not None:
+                found = inner(item, state)
+                if found is not None:
+                    faults = _schema_gather(faults, found, index)
+        return faults
+
+    def mark(value: Any, state: list[int], seen: set[Any]) -> bool:
+        if not isinstance(value, dict):
+            seen.update(range(min(count, len(value))))
+        return rest in schema and not isinstance(value, dict)
+
+    if prefix or other is not make.always:
+        node.tests.append(((list,), test))
+    node.marks.append(mark)
+
+
+def _schema_contains(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    """contains, minContains, maxContains (10.3.1.3)."""
+    part = make.child(node, value, keyword)
+    draft = make.dialects[node.base][0]
+    limits: Any = node.schema if draft >= 19 else {}
+    low, high = limits.get("minContains", 1), limits.get("maxContains")
+
+    def test(value: Any, state: list[int]) -> list[Any] | None:
+        _schema_spend(state, 1 + len(value) // 8)
+        count = sum([_schema_fits(part, item, state) for item in value])
+        if count >= low and (high is None or count <= high):
+            return None
+        name, words = ("contains", "at least %d" % low) if count < low else ("maxContains", "at most %d" % high)
+        return [[(name, words + " matching items", "has %d matching items, but needs %s" % (count, words)), value]]
+
+    def mark(value: Any, state: list[int], seen: set[Any]) -> bool:
+        if not isinstance(value, dict) and draft >= 20:
+            seen.update([index for index, item in enumerate(value) if _schema_fits(part, item, state)])
+        return False
+
+    node.tests.append(((list,), test))
+    node.marks.append(mark)
+
+
+def _schema_unique_items(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    make.want(node, keyword, isinstance(value, bool), "true or false")
+
+    def test(value: Any, state: list[int]) -> list[Any] | None:
+        _schema_spend(state, 1 + len(value) // 8)
+        keys = list(map(_json_key, value))
+        if len(set(keys)) == len(keys):
+            return None
+        places: dict[Any, int] = {}
+        pair = next((places[key], at) for at, key in enumerate(keys) if places.setdefault(key, at) != at)
+        return [[(keyword, "items that all differ", "has equal items at %d and %d, but all must differ" % pair), value]]
+
+    if value:
+        node.tests.append(((list,), test))
+
+
+def _schema_members(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    """properties, patternProperties, additionalProperties (10.3.2): one walk over the members of a value."""
+    schema = node.schema
+    if keyword != next(name for name in schema if name in SCHEMA_MEMBERS):
+        return  # done by the first of them
+    members, patterned = (schema.get(name, {}) for name in SCHEMA_MEMBERS[:2])
+    make.want(node, "properties", isinstance(members, dict), "an object of schemas")
+    make.want(node, "patternProperties", isinstance(patterned, dict), "an object of schemas")
+    parts = {name: make.child(node, part, "properties", name) for name, part in members.items()}
+    patterns = [
+        (_schema_search(make, node, "patternProperties", source), make.child(node, part, "patternProperties", source))
+        for source, part in patterned.items()
+    ]
+    other = make.child(node, schema.get("additionalProperties", True), "additionalProperties")
+    if other is make.never:
+        other = make.make_never(_schema_stranger("additionalProperties", members))
+    if patterns:
+        node.tests.append(((dict,), _schema_test_patterns(parts, patterns, other)))
+    elif parts or other is not make.always:
+        node.tests.append(((dict,), _schema_test_members(parts.get, other)))
+
+    def mark(value: Any, state: list[int], seen: set[Any]) -> bool:
+        if isinstance(value, dict):
+            names = [key for key in value if isinstance(key, str)]
+            seen.update(key for key in names if key in parts or any(search(key) for search, _ in patterns))
+        return "additionalProperties" in schema and isinstance(value, dict)
+
+    node.marks.append(mark)
+
+
+def _schema_test_members(find: Callable[..., _SchemaNode], other: _SchemaNode) -> Callable[..., Any]:
+    """Return the test of an object by the names of its members: the one place where every step counts."""
+    def test(value: Any, state: list[int]) -> list[Any] | None:
+        left = state[0] - 1 - len(value) // 8  # a member is cheap, going into a value is not
+        if left < 0:
+            raise _SchemaOver
+        state[0] = left
+        faults: list[Any] | None = None
+        for key, item in value.items():
+            inner = find(key, other)[item.__class__]
+            if inner is not None:
+                found = inner(item, state)
+                if found is not None:
+                    faults = _schema_gather(faults, found, key)
+        return faults
+
+    return test
+
+
+def _schema_test_patterns(parts: dict[Any, _SchemaNode], patterns: Any, other: _SchemaNode) -> Callable[..., Any]:
+    def test(value: Any, state: list[int]) -> list[Any] | None:
+        _schema_spend(state, 1 + len(value) * len(patterns))
+        faults: list[Any] | None = None
+        for key, item in value.items():
+            nodes = [part for search, part in patterns if isinstance(key, str) and search(key)]
+            for part in nodes + ([parts[key]] if key in parts else []) or [other]:
+                inner = part[item.__class__]
+                found = None if inner is None else inner(item, state)
+                faults = faults if found is None else _schema_gather(faults, found, key)
+        return faults
+
+    return test
+
+
+def _schema_stranger(keyword: str, names: Mapping[str, Any]) -> Any:
+    """Return the rule for members that are not declared; names: those that are."""
+
+    def phrase(value: Any, location: tuple[Any, ...]) -> str:
+        from difflib import get_close_matches
+
+        owner = ".".join(map(_schema_name, location[:-1])) or "this input"
+        known = [name for name in map(str, list(names)[:SCHEMA_NAMES]) if len(name) <= SCHEMA_NAME_CHARACTERS]
+        near = get_close_matches(str(location[-1])[:SCHEMA_NAME_CHARACTERS], known, 1)
+        return "is not a field of " + owner + ("; did you mean %s?" % _json_show(near[0]) if near else "")
+
+    return keyword, "no field of this name", phrase
+
+
+def _schema_unevaluated(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    """unevaluatedItems, unevaluatedProperties (11): asked where all else is passed."""
+    objects = keyword == "unevaluatedProperties"
+    part = make.child(node, value, keyword)
+    if part is make.never and objects:
+        part = make.make_never(_schema_stranger(keyword, node.schema.get("properties", {})))
+
+    def test(value: Any, state: list[int]) -> list[Any] | None:
+        seen: set[Any] = set()
+        if _schema_mark(node, value, state, seen, own=True):
+            return None
+        faults: list[Any] | None = None
+        for key in value if objects else range(len(value)):
+            inner = None if key in seen else part[value[key].__class__]
+            found = None if inner is None else inner(value[key], state)
+            faults = faults if found is None else _schema_gather(faults, found, key)
+        return faults
+
+    node.late[dict if objects else list] = test
+    node.whole.add(objects)
+
+
+def _schema_required(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    _schema_add_required(make, node, keyword, value, None)
+
+
+def _schema_add_required(make: _SchemaCompiler, node: _SchemaNode, keyword: str, names: Any, when: str | None) -> None:
+    """Require these members, where `when` is given only beside that one."""
+    good = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    make.want(node, keyword, good, "an array of names" if when is None else "an object of arrays of names")
+    wanted = frozenset(names)
+    rule = (keyword, "a value", "is required" + ("" if when is None else " when %s is given" % _schema_name(when)))
+
+    def test(value: Any, state: list[int]) -> list[Any] | None:
+        if wanted <= value.keys() or (when is not None and when not in value):
+            return None
+        return [[rule, SCHEMA_MISSING, name] for name in dict.fromkeys(names) if name not in value][:SCHEMA_ISSUES]
+
+    if names:
+        node.tests.append(((dict,), test))
+
+
+def _schema_dependencies(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    """dependentRequired, dependentSchemas, and the older dependencies, which may hold either."""
+    make.want(node, keyword, isinstance(value, dict), "an object")
+    for name, needed in value.items():
+        if keyword == "dependentRequired" or (keyword == "dependencies" and isinstance(needed, list)):
+            _schema_add_required(make, node, keyword, needed, name)
+        else:
+            _schema_add_dependent_schema(node, name, make.within(node, needed, keyword, name))
+
+
+def _schema_add_dependent_schema(node: _SchemaNode, name: str, part: _SchemaNode) -> None:
+    def each(kind: Any) -> Callable[..., Any] | None:
+        inner = part[kind]
+        if kind is not dict or inner is None:
+            return None
+        return lambda value, state: inner(value, state) if name in value else None
+
+    def mark(value: Any, state: list[int], seen: set[Any]) -> bool:
+        return isinstance(value, dict) and name in value and _schema_mark(part, value, state, seen)
+
+    node.each.append(each)
+    node.marks.append(mark)
+
+
+def _schema_property_names(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+    part = make.child(node, value, keyword)
+
+    def test(value: Any, state: list[int]) -> list[Any] | None:
+        _schema_spend(state, 1 + len(value) // 8)
+        faults: list[Any] = []
+        for key in value:
+            inner = part[key.__class__]
+            found = None if inner is None else inner(key, state)
+            if found is not None and len(faults) < SCHEMA_ISSUES:
+                message = "is no good name: " + _schema_issue(found[0], None).message
+                faults.append([(keyword, "a name that fits", message), value[key], key])
+        return faults or None
+
+    node.tests.append(((dict,), test))
+
+#: keyword -> function, vocabulary, the draft that brought it, and where its value holds schemas: one (or an array), map
+SCHEMA_KEYWORDS = {
+    "$anchor": (_schema_note, "core", 19, ""),
+    "$defs": (_schema_note, "core", 19, "map"),
+    "$dynamicAnchor": (_schema_note, "core", 20, ""),
+    "$dynamicRef": (_schema_reference, "core", 20, ""),
+    "$id": (_schema_note, "core", 7, ""),
+    "$recursiveRef": (_schema_reference, "core", 19, ""),
+    "$ref": (_schema_reference, "core", 7, ""),
+    "$schema": (_schema_note, "core", 7, ""),
+    "additionalItems": (_schema_part, "applicator", 7, "one"),
+    "additionalProperties": (_schema_members, "applicator", 7, "one"),
+    "allOf": (_schema_all_of, "applicator", 7, "one"),
+    "anyOf": (_schema_union, "applicator", 7, "one"),
+    "const": (_schema_enum, "validation", 7, ""),
+    "contains": (_schema_contains, "applicator", 7, "one"),
+    "definitions": (_schema_note, "core", 7, "map"),
+    "dependencies": (_schema_dependencies, "applicator", 7, "map"),
+    "dependentRequired": (_schema_dependencies, "validation", 19, ""),
+    "dependentSchemas": (_schema_dependencies, "applicator", 19, "map"),
+    "else": (_schema_part, "applicator", 7, "one"),
+    "enum": (_schema_enum, "validation", 7, ""),
+    "exclusiveMaximum": (_schema_bound, "validation", 7, ""),
+    "exclusiveMinimum": (_schema_bound, "validation", 7, ""),
+    "format": (_schema_format, "core", 7, ""),
+    "if": (_schema_if, "applicator", 7, "one"),
+    "items": (_schema_items, "applicator", 7, "one"),
+    "maxContains": (_schema_count, "validation", 19, ""),
+    "maxItems": (_schema_size, "validation", 7, ""),
+    "maxLength": (_schema_size, "validation", 7, ""),
+    "maxProperties": (_schema_size, "validation", 7, ""),
+    "maximum": (_schema_bound, "validation", 7, ""),
+    "minContains": (_schema_count, "validation", 19, ""),
+    "minItems": (_schema_size, "validation", 7, ""),
+    "minLength": (_schema_size, "validation", 7, ""),
+    "minProperties": (_schema_size, "validation", 7, ""),
+    "minimum": (_schema_bound, "validation", 7, ""),
+    "multipleOf": (_schema_multiple_of, "validation", 7, ""),
+    "not": (_schema_not, "applicator", 7, "one"),
+    "oneOf": (_schema_union, "applicator", 7, "one"),
+    "pattern": (_schema_pattern, "validation", 7, ""),
+    "patternProperties": (_schema_members, "applicator", 7, "map"),
+    "prefixItems": (_schema_items, "applicator", 20, "one"),
+    "properties": (_schema_members, "applicator", 7, "map"),
+    "propertyNames": (_schema_property_names, "applicator", 7, "one"),
+    "required": (_schema_required, "validation", 7, ""),
+    "then": (_schema_part, "applicator", 7, "one"),
+    "type": (_schema_type, "validation", 7, ""),
+    "unevaluatedItems": (_schema_unevaluated, "unevaluated", 19, "one"),
+    "unevaluatedProperties": (_schema_unevaluated, "unevaluated", 19, "one"),
+    "uniqueItems": (_schema_unique_items, "validation", 7, ""),
+}
+SCHEMA_META_BASE = "https://json-schema.org/draft/2020-12/"
+#: documents of the 2020-12 metaschema: name, then keyword:code of the schema that its values must fit
+SCHEMA_META = (
+    "meta/core $id:I $schema:Y $ref:R $anchor:C $dynamicRef:R $dynamicAnchor:C $vocabulary:V $comment:T $defs:M",
+    "meta/applicator prefixItems:A items:S contains:S additionalProperties:S properties:M patternProperties:P"
+    " dependentSchemas:M propertyNames:S if:S then:S else:S allOf:A anyOf:A oneOf:A not:S",
+    "meta/unevaluated unevaluatedItems:S unevaluatedProperties:S",
+    "meta/validation type:K const:D enum:L multipleOf:X maximum:F exclusiveMaximum:F minimum:F exclusiveMinimum:F"
+    " maxLength:N minLength:N pattern:E maxItems:N minItems:N uniqueItems:B maxContains:N minContains:N maxProperties:N"
+    " minProperties:N required:U dependentRequired:Q",
+    "meta/meta-data title:T description:T default:D deprecated:B readOnly:B writeOnly:B examples:L",
+    "meta/format-annotation format:T",
+    "meta/content contentEncoding:T contentMediaType:T contentSchema:S",
+    "schema definitions:M dependencies:W $recursiveAnchor:C $recursiveRef:R",
+    "meta/format-assertion format:T",
+)
+
+
+def _schema_metaschema(name: str) -> Any:
+    """Return a document of the 2020-12 metaschema by the end of its URI, rebuilt from SCHEMA_META, else None. Pure."""
+    rows = {row.split(" ", 1)[0]: row.split(" ")[1:] for row in SCHEMA_META}
+    if name not in rows:
+        return None
+    texts = {"type": "string"}
+    uri, reference = ({"type": "string", "format": kind} for kind in ("uri", "uri-reference"))
+    count = {"type": "integer", "minimum": 0}
+    unique = {"type": "array", "items": texts, "uniqueItems": True}
+    anchor = {"type": "string", "pattern": "^[A-Za-z_][-A-Za-z0-9._]*$"}
+    same: Any = {"$dynamicRef": "#meta"}
+    array = {"type": "array", "minItems": 1, "items": same}
+    simple = {"enum": ["array", "boolean", "integer", "null", "number", "object", "string"]}
+    parts = {
+        "anchorString": anchor, "nonNegativeInteger": count, "nonNegativeIntegerDefault0": count, "schemaArray": array,
+        "simpleTypes": simple, "stringArray": unique, "uriReferenceString": reference, "uriString": uri,
+    }  # fmt: skip
+    codes = {
+        "A": array, "B": {"type": "boolean"}, "C": anchor, "D": True, "E": {"type": "string", "format": "regex"},
+        "F": {"type": "number"}, "I": {"type": "string", "format": "uri-reference", "pattern": "^[^#]*#?$"},
+        "K": {"anyOf": [simple, {"type": "array", "items": simple, "minItems": 1, "uniqueItems": True}]},
+        "L": {"type": "array", "items": True}, "M": {"type": "object", "additionalProperties": same}, "N": count,
+        "P": {"type": "object", "additionalProperties": same, "propertyNames": {"format": "regex"}},
+        "Q": {"type": "object", "additionalProperties": unique}, "R": reference, "S": same, "T": texts, "U": unique,
+        "V": {"type": "object", "propertyNames": uri, "additionalProperties": {"type": "boolean"}},
+        "W": {"type": "object", "additionalProperties": {"anyOf": [same, unique]}},
+        "X": {"type": "number", "exclusiveMinimum": 0}, "Y": uri,
+    }  # fmt: skip
+    document = {"$schema": SCHEMA_META_BASE + "schema", "$id": SCHEMA_META_BASE + name, "$dynamicAnchor": "meta"}
+    properties = {keyword: codes[code] for keyword, code in (entry.split(":") for entry in rows[name])}
+    everything = [{"$ref": row} for row in list(rows)[:7]] if name == "schema" else [True]
+    return {**document, "allOf": everything, "type": ["object", "boolean"], "properties": properties, "$defs": parts}
+# endregion SCHEMA
+
+
+# region TYPES -- Arg, Opt, Field, Shape; text -> JSON values; JSON <-> typed Python values
+# needs: LIMITS ERRORS JSON FORMAT SCHEMA
+# One annotation becomes one Shape: a JSON Schema (objects are closed, at every depth), a reader from valid JSON to
+# Python, a strict writer back, and the places of paths and secrets. typing, enum, dataclasses, datetime and their like
+# are recognised through sys.modules: a program that annotates with none of them never imports them.
+#
+#     annotation              JSON                       in Python
+#     str int float bool None the same                   3.0 for an int arrives as 3, 3 for a float as 3.0
+#     Literal, Enum           enum of the values         the value, the member
+#     list set tuple ...      array                      the container; items of sets are unique
+#     dict[str, T]            object                     dict
+#     dataclass NamedTuple    object                     an instance, made by its constructor
+#     TypedDict               object                     dict
+#     date datetime time      ISO 8601 text              an offset is kept where there is one
+#     Decimal                 decimal text or a number   exact; written as text
+#     UUID Path bytes         text (bytes: base64)       the object
+#     A | B                   anyOf                      of the first branch that takes it, the narrowest first
+#
+# Typed text (argv, environment, standard input) is read by _types_read_text before there is a call, value by value.
+
+
+class _TypesAbsent:
+    """What stands where there is no default: None is one."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "(absent)"
+
+
+TYPES_ABSENT = _TypesAbsent()
+TYPES_FORMED = 2  # rank of dates, paths and other text that Python has a class for
+TYPES_KINDS = frozenset(("null", "boolean", "integer", "number", "string", "array", "object"))
+#: type keyword -> the kinds of value that it admits
+TYPES_ADMITTED = {
+    "null": frozenset(("null",)), "boolean": frozenset(("boolean",)), "integer": frozenset(("integer",)),
+    "number": frozenset(("integer", "number")), "string": frozenset(("string",)), "array": frozenset(("array",)),
+    "object": frozenset(("object",)),
+}
+#: unions that need no reader: what JSON holds is what Python gets
+TYPES_NUMBERS = ([int, float], [float, int])
+#: kind -> what a message calls it
+TYPES_WORDS = {
+    "boolean": "true or false", "integer": "a whole number", "number": "a number", "array": "a JSON array",
+    "object": "a JSON object", "null": "null, written :=null",
+}
+TYPES_BOOLEANS = {
+    "true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False,
+}
+#: format -> what its text is called. iso-time and iso-date-time are those of RFC 3339 with offset and seconds optional.
+TYPES_CLOCKS = {
+    "date": "an ISO 8601 date", "date-time": "an ISO 8601 date and time", "iso-date-time": "an ISO 8601 date and time",
+    "time": "an ISO 8601 time", "iso-time": "an ISO 8601 time", "decimal": "a decimal number",
+}
+#: what Arg(min=, max=) becomes, by the measure of a type
+TYPES_BOUNDS = {
+    "number": ("minimum", "maximum"), "decimal": ("minimum", "maximum"), "length": ("minLength", "maxLength"),
+    "bytes": ("minLength", "maxLength"), "items": ("minItems", "maxItems"),
+    "members": ("minProperties", "maxProperties"),
+}
+#: keywords that put schemas together
+TYPES_COMPOSED = frozenset(("$ref", "allOf", "anyOf", "oneOf"))
+#: keywords that say more about reading text than `type` does
+TYPES_SHAPED = TYPES_COMPOSED | {"enum", "const", "format"}
+
+
+class _TypesFault(Exception):
+    """A value that its type cannot hold, found on the way between JSON and Python."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message  #: what is wrong, without the value
+        self.path: tuple[str | int, ...] = ()  #: keys and indexes from the root to it
+
+    def under(self, key: str | int) -> _TypesFault:
+        """Return this fault, found one level further down."""
+        self.path = (key,) + self.path
+        return self
+
+
+class _TypesUnreadable(ValueError):
+    """Text that cannot be read as the type of its field."""
+
+    def __init__(self, expected: str) -> None:
+        super().__init__("expected " + expected)
+        self.expected = expected  #: a noun phrase: "a whole number"
+
+
+class Arg:
+    """Describe a parameter or field: ``title: Annotated[str, nk.Arg("what to do", min=1)]``.
+
+    help: one sentence. choices: the only values. min, max: bounds of a number, a length or a count of items, by the
+    type. pattern: ECMA-262, for text. choices and pattern of a list are those of its items. path: the text is a path
+    (pathlib.Path always is). secret: never shown, asked without echo. Of parameters alone: env: environment variable
+    that fills it; alias: one letter; rest: takes everything to the end of the line. example: shown by help.
+    All of it is checked when the function's schemas are made. Raises: REGISTRATION_ERROR then.
+    """
+
+    __slots__ = (
+        "help", "choices", "min", "max", "pattern", "path", "env", "secret", "rest", "alias", "example", "default",
+        "optional",
+    )
+    __knaif_arg__ = True
+
+    def __init__(
+        self, help: str = "", *, choices: Iterable[Any] | None = None, min: Any = None, max: Any = None,
+        pattern: str | None = None, path: bool = False, env: str | None = None, secret: bool = False,
+        rest: bool = False, alias: str | None = None, example: Any = TYPES_ABSENT,
+    ) -> None:
+        self.help = help  #: one sentence for people and models
+        self.choices = choices  #: the only values, in Python's terms
+        self.min = min  #: smallest number, length or count
+        self.max = max  #: largest number, length or count
+        self.pattern = pattern  #: ECMA-262 pattern of text
+        self.path = path  #: whether every text in the value is a path
+        self.env = env  #: name of an environment variable
+        self.secret = secret  #: whether the value is never shown
+        self.rest = rest  #: whether everything from its first token on is data
+        self.alias = alias  #: one letter
+        self.example = example  #: a value for help
+        self.default: Any = TYPES_ABSENT  #: Python value where it is left out
+        self.optional = False  #: whether it may be left out
+
+    def __repr__(self) -> str:
+        pairs = [(name, getattr(self, name)) for name in Arg.__slots__[:-1]]
+        shown = ", ".join(f"{name}={value!r}" for name, value in pairs if not _types_is_unset(value))
+        return f"{type(self).__name__}({shown})"
+
+
+class Opt(Arg):
+    """Describe a parameter or field that may be left out: ``Annotated[int, nk.Opt("how many", default=3)]``.
+
+    Without a default of its own, or of Python's, it is None, which its type must admit then. Otherwise as Arg.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, help: str = "", *, default: Any = TYPES_ABSENT, choices: Iterable[Any] | None = None, min: Any = None,
+        max: Any = None, pattern: str | None = None, path: bool = False, env: str | None = None, secret: bool = False,
+        rest: bool = False, alias: str | None = None, example: Any = TYPES_ABSENT,
+    ) -> None:
+        super().__init__(help, choices=choices, min=min, max=max, pattern=pattern, path=path, env=env, secret=secret,
+                         rest=rest, alias=alias, example=example)
+        self.default = default  #: Python value where it is left out
+        self.optional = True  #: always: it may be left out
+
+
+def _types_is_unset(value: object) -> bool:
+    """Tell whether an attribute of an Arg, of any copy of this module, says nothing. Pure."""
+    return value is None or value is False or value == "" or type(value).__name__ == "_TypesAbsent"
+
+
+class Field:
+    """One member of an object: a parameter of a command, an application option, a field of a dataclass."""
+
+    __slots__ = (
+        "name", "parameter", "schema", "required", "default", "help", "alias", "env", "secret", "rest", "variadic",
+        "option_only", "dashed", "path", "example", "shape", "fill",
+    )
+
+    def __init__(self, name: str, schema: Any, *, shape: Shape | None = None) -> None:
+        self.name = name  #: the key in JSON
+        self.parameter = name  #: the keyword in Python
+        self.schema = schema  #: of the value, with description, default and examples
+        self.shape = shape  #: of the value; None where a raw schema describes it
+        self.required = True  #: whether it must be given
+        self.default: Any = TYPES_ABSENT  #: JSON value where it is left out
+        self.fill: Any = TYPES_ABSENT  #: the default that the reader puts in, where Python itself has none
+        self.help = ""  #: one sentence
+        self.alias: str | None = None  #: one letter
+        self.env: str | None = None  #: environment variable that fills it
+        self.secret = False  #: never shown
+        self.rest = False  #: takes everything to the end of the line
+        self.variadic = False  #: stands for *args
+        self.option_only = False  #: never a positional
+        self.dashed = False  #: comes from a Python name, so that help writes - for _
+        self.path = False  #: holds paths of the file system
+        self.example: Any = None  #: JSON value for help
+
+    @property
+    def public_name(self) -> str:
+        """The name as help shows it. Pure."""
+        return self.name.replace("_", "-") if self.dashed and self.name[:1] != "_" else self.name
+
+    def __repr__(self) -> str:
+        return f"<Field {self.name}>"
+
+
+class Shape:
+    """What a value must be: its schema, and the ways between JSON and Python."""
+
+    __slots__ = (
+        "schema", "read", "write", "word", "form", "parts", "marks", "measure", "make", "rank", "hashes", "tight",
+        "asserts", "home", "_validator", "_roles",
+    )
+
+    def __init__(
+        self, schema: Any, read: Callable[[Any], Any] | None, write: Callable[[Any], Any], word: str, **about: Any
+    ) -> None:
+        self.schema = schema  #: JSON Schema; what it refers to is in it at the root of a command or result
+        self.read = read  #: valid JSON -> Python; None where the two are the same
+        self.write = write  #: Python -> JSON, strictly
+        self.word = word  #: noun phrase for messages
+        self.form = "leaf"  #: leaf, object, array, tuple, map, union or alias: how the parts hang together
+        self.parts: Any = ()  #: Fields of an object, else Shapes
+        self.marks: frozenset[str] = frozenset()  #: roles: "path" of every text in the value, "secret" of the whole
+        self.measure: str | None = None  #: what min and max bound: a key of TYPES_BOUNDS
+        self.make: Any = None  #: the Python class; of a union: kind -> branches
+        self.rank = 3  #: place in a union: null 0, literals 1, text of a form TYPES_FORMED, any text 4, anything 5
+        self.hashes = True  #: whether the Python value can stand in a set
+        self.tight = False  #: whether an Arg bounds it somewhere, so that defaults need validation
+        self.asserts = True  #: whether formats are judged
+        self.home: Any = None  #: the schema with the $defs of its references, where they are not its own
+        self._validator: Validator | None = None
+        self._roles: frozenset[str] | None = None
+        for name, value in about.items():
+            setattr(self, name, value)
+
+    def copy(self, **changes: Any) -> Shape:
+        """Return a copy with other attributes."""
+        about = {name: getattr(self, name) for name in Shape.__slots__[:-2]}
+        return Shape(**dict(about, **changes))
+
+    def _judge(self) -> Validator:
+        if self._validator is None:
+            schema = self.schema
+            if self.home is not None and isinstance(schema, dict):
+                schema = dict(schema, **self.home)
+            self._validator = Validator(schema, assert_formats=self.asserts)
+        return self._validator
+
+    def issues(self, value: Any) -> list[Issue]:
+        """Return what is wrong with a JSON value; no secret is shown. Raises: REGISTRATION_ERROR for a bad schema."""
+        found = self._judge().issues(value)
+        if found and self.has_role("secret"):
+            return self._judge().issues(value, hidden=self.locate(value, "secret"))
+        return found
+
+    def takes(self, value: Any) -> bool:
+        """Tell whether a JSON value is valid; of text of a form, whether Python can hold it too."""
+        if not self._judge().is_valid(value):
+            return False
+        try:
+            return self.rank != TYPES_FORMED or self.read is None or self.read(value) is not TYPES_ABSENT
+        except _TypesFault:
+            return False
+
+    def to_python(self, value: Any) -> Any:
+        """Return the typed value of valid JSON; its lists and dicts are new.
+
+        Raises: VALIDATION_ERROR for what no schema can say: a date that Python cannot hold, a constructor's refusal.
+        """
+        try:
+            return value if self.read is None else self.read(value)
+        except _TypesFault as fault:
+            found = [("type", fault.message, fault.message), _types_at(value, fault.path), *reversed(fault.path)]
+            raise _schema_error([_schema_issue(found, self.locate(value, "secret"))]) from fault.__cause__
+        except RecursionError:
+            raise Error("VALIDATION_ERROR", "The value is nested too deeply to be read.") from None
+
+    def to_json(self, value: Any) -> Any:
+        """Return the JSON form of a Python value, as new lists and dicts. Raises: _TypesFault where it has none."""
+        try:
+            return self.write(value)
+        except RecursionError:
+            raise _TypesFault("is nested too deeply or contains itself") from None
+
+    def locate(self, value: Any, role: str) -> list[tuple[str | int, ...]]:
+        """Return the places in a JSON value, valid or not, that have a role: "path" (each is text) or "secret"."""
+        places: list[tuple[str | int, ...]] = []
+        if self.has_role(role):
+            _types_locate(self, value, role, (), places)
+        return places
+
+    def has_role(self, role: str) -> bool:
+        """Tell whether a value of this shape can have a role."""
+        if self._roles is None:
+            seen: dict[int, Shape] = {}
+            todo: list[Any] = [self]
+            while todo:
+                shape = todo.pop()
+                if id(shape) not in seen:
+                    seen[id(shape)] = shape
+                    todo += [part.shape if isinstance(part, Field) else part for part in shape.parts]
+            self._roles = frozenset().union(*(shape.marks for shape in seen.values()))
+        return role in self._roles
+
+    def read_model(self, value: Any) -> Any:
+        """Return the value as a model means it: text is read where the schema has no string. A new value. Pure."""
+        return _types_read_model(self.schema, value, self.schema)
+
+
+# What a schema says about a place
+
+
+def _types_leaves(schema: Any, root: Any, budget: list[int] | None = None, level: int = 0) -> list[dict[str, Any]]:
+    """Return a schema as a list of alternatives without $ref, allOf, anyOf and oneOf; [] for nothing. Pure.
+
+    More than TYPES_ALTERNATIVES, or a schema made to grow, are one alternative that says nothing. A loop adds none.
+    """
+    if not isinstance(schema, dict):
+        return [] if schema is False else [{}]
+    if TYPES_COMPOSED.isdisjoint(schema):
+        return [schema]
+    budget = [TYPES_ALTERNATIVES] if budget is None else budget
+    budget[0] -= 1
+    if budget[0] < 0:
+        return [{}]
+    if level == TYPES_LEVELS:
+        return []
+    groups = [[part] for part in schema.get("allOf") or ()]
+    if "$ref" in schema:
+        target = _schema_resolve({"$ref": schema["$ref"]}, root)
+        groups.append([{} if target == {"$ref": schema["$ref"]} else target])  # in another document: says nothing
+    groups += [schema[word] for word in ("anyOf", "oneOf") if word in schema]
+    leaves = [{key: value for key, value in schema.items() if key not in TYPES_COMPOSED}]
+    for group in groups:
+        options = [leaf for part in group for leaf in _types_leaves(part, root, budget, level + 1)]
+        if len(leaves) * len(options) > TYPES_ALTERNATIVES:
+            return [{}]
+        leaves = [_types_join(leaf, option) for leaf in leaves for option in options]
+    return leaves
+
+
+def _types_join(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Return an alternative that says what both say, as far as reading asks. Pure."""
+    if not one or not other:
+        return one or other
+    joined = {**one, **other, "type": sorted(_types_leaf_kinds(one) & _types_leaf_kinds(other))}
+    members = dict(one.get("properties") or {})
+    for name, part in (other.get("properties") or {}).items():
+        members[name] = {"allOf": [members[name], part]} if name in members and members[name] != part else part
+    joined["properties"] = members
+    joined["required"] = [*(one.get("required") or ()), *(other.get("required") or ())]
+    return joined
+
+
+def _types_literals(leaf: dict[str, Any]) -> list[Any] | None:
+    literals = [leaf["const"]] if "const" in leaf else leaf.get("enum")
+    return literals if isinstance(literals, list) else None
+
+
+def _types_leaf_kinds(leaf: dict[str, Any]) -> frozenset[str]:
+    """Return the kinds of value that an alternative admits. Pure."""
+    kinds, declared, literals = TYPES_KINDS, leaf.get("type"), _types_literals(leaf)
+    if isinstance(declared, str):
+        kinds = TYPES_ADMITTED.get(declared, frozenset())
+    elif isinstance(declared, list):
+        kinds = frozenset().union(*(TYPES_ADMITTED.get(word, ()) for word in declared if isinstance(word, str)))
+    if literals is not None:
+        found = {_json_kind(value) for value in literals}
+        whole = any(isinstance(value, float) and value == value // 1 for value in literals)
+        kinds &= found | {"integer"} if whole else found
+    return kinds
+
+
+def _types_kinds(schema: Any, root: Any) -> frozenset[str]:
+    """Return the kinds of JSON value that a schema admits; "number" comes with "integer". Pure, bounded.
+
+    >>> sorted(_types_kinds({"anyOf": [{"type": "number"}, {"const": None}]}, True))
+    ['integer', 'null', 'number']
+    """
+    return frozenset().union(*map(_types_leaf_kinds, _types_leaves(schema, root)))
+
+
+def _types_one_of(schemas: Iterable[Any]) -> Any:
+    """Return one schema for the different ones among these, {} for none; None among them says nothing. Pure."""
+    kept: list[Any] = []
+    for schema in schemas:
+        if schema is not None and schema not in kept:
+            kept.append(schema)
+    return {"anyOf": kept} if len(kept) > 1 else kept[0] if kept else {}
+
+
+def _types_member(schema: Any, key: str, root: Any) -> Any:
+    """Return the schema of one member of an object, {} where nothing is said about it. Pure, bounded."""
+    found = []
+    for leaf in _types_leaves(schema, root):
+        properties, other = leaf.get("properties") or {}, leaf.get("additionalProperties")
+        part = properties.get(key, other if isinstance(other, dict) else None)
+        for source in leaf.get("patternProperties") or () if key not in properties else ():
+            if _types_matches(source, key):
+                part = leaf["patternProperties"][source]
+        found.append(part)
+    return _types_one_of(found)
+
+
+def _types_matches(pattern: Any, text: str) -> bool:
+    """Tell whether a pattern, which may be none, finds something in text. Pure."""
+    try:
+        return bool(_format_pattern(pattern).search(text))
+    except ValueError:
+        return False
+
+
+def _types_element(schema: Any, root: Any, index: int | None = None) -> Any:
+    """Return the schema of the items of an array, of any or of one; {} where nothing is said. Pure, bounded."""
+    found = []
+    for leaf in _types_leaves(schema, root):
+        first, rest = leaf.get("prefixItems") or [], leaf.get("items")
+        if isinstance(rest, list):  # draft-07
+            first, rest = rest, leaf.get("additionalItems")
+        if index is not None:
+            first = [first[index]] if index < len(first) else []
+            rest = None if first else rest
+        found += [*first, rest if isinstance(rest, dict) else None]
+    return _types_one_of(found)
+
+
+# Reading text
+
+
+def _types_split_number(text: str) -> tuple[str, str, str] | None:
+    """Return the digits (whole, fraction, exponent) of a decimal number with an optional sign, None for other text."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    mantissa, mark, exponent = digits.replace("E", "e").partition("e")
+    whole, point, fraction = mantissa.partition(".")
+    exponent = exponent[1:] if exponent[:1] in ("+", "-") else exponent
+    pieces = [whole] + [fraction] * len(point) + [exponent] * len(mark)
+    if len(digits) > JSON_INT_DIGITS or not all(piece.isascii() and piece.isdigit() for piece in pieces):
+        return None
+    return whole, fraction, exponent
+
+
+def _types_read_number(text: str, whole_only: bool) -> Any:
+    """Return the number of ``[+-]?[0-9]+``, or of a JSON number with an optional plus; else TYPES_ABSENT. Pure."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if whole_only or digits.isdigit():
+        whole = digits.isascii() and digits.isdigit() and (whole_only or digits[0] != "0" or digits == "0")
+        return int(text) if whole and len(digits) <= JSON_INT_DIGITS else TYPES_ABSENT
+    parts = _types_split_number(text)
+    if parts is None or parts[0] != "0" == parts[0][0]:
+        return TYPES_ABSENT
+    number = float(text)
+    return number if number - number == 0.0 else TYPES_ABSENT
+
+
+def _types_read_value(kinds: frozenset[str], text: str, max_depth: int) -> Any:
+    """Return the first reading of text that is no string: boolean, number, array or object; else TYPES_ABSENT."""
+    value: Any = TYPES_ABSENT
+    if "boolean" in kinds and text in ("true", "false"):
+        value = text == "true"
+    elif "integer" in kinds or "number" in kinds:
+        value = _types_read_number(text, "number" not in kinds)
+    if value is TYPES_ABSENT and text.lstrip(" \t\n\r")[:1] in ("[", "{") and not kinds.isdisjoint(("array", "object")):
+        try:
+            value = _json_loads(text, max_depth=max_depth)
+        except _JsonFault:
+            return TYPES_ABSENT
+        return value if _json_kind(value) in kinds else TYPES_ABSENT
+    return value
+
+
+def _types_read_text(schema: Any, text: str, root: Any) -> Any:
+    """Return the JSON value that typed text means in a schema: the one rule for argv, environment and standard input.
+
+    Text stays text where a string branch takes it, else it is the first of boolean, number, array, object that reads;
+    literals of several types stay text. Raises: _TypesUnreadable. Pure.
+
+    >>> _types_read_text({"type": "integer"}, "-34", True), _types_read_text({"type": "string"}, "1.10", True)
+    (-34, '1.10')
+    """
+    if isinstance(schema, dict) and TYPES_SHAPED.isdisjoint(schema):  # the usual case, quickly
+        kind = schema.get("type")
+        value = _types_read_number(text, kind == "integer") if kind in ("integer", "number") else TYPES_ABSENT
+        if kind == "string" or value is not TYPES_ABSENT:
+            return text if kind == "string" else value
+    leaves = _types_leaves(schema, root)
+    kinds: frozenset[str] = frozenset().union(*map(_types_leaf_kinds, leaves))
+    others = kinds - {"null"}
+    if others == {"boolean"}:
+        if text.isascii() and text.lower() in TYPES_BOOLEANS:
+            return TYPES_BOOLEANS[text.lower()]
+        raise _TypesUnreadable(TYPES_WORDS["boolean"])
+    texts = [leaf for leaf in leaves if "string" in _types_leaf_kinds(leaf)]
+    words = [_types_clock_word(leaf) for leaf in texts]
+    ordinary = "" in words or not kinds
+    if ordinary and others <= {"string"} or _types_is_mixed(leaves) or any(_types_takes(leaf, text) for leaf in texts):
+        return text
+    value = _types_read_value(kinds, text, JSON_DEPTH_LEVELS)
+    if value is not TYPES_ABSENT:
+        return value
+    if ordinary:
+        return text
+    numbers = {"number", "integer"} if TYPES_CLOCKS["decimal"] in words else {"integer"} if "number" in kinds else set()
+    named = [word for kind, word in TYPES_WORDS.items() if kind in (others or kinds) - numbers]
+    raise _TypesUnreadable(" or ".join([*dict.fromkeys(words), *named]))
+
+
+def _types_clock_word(leaf: dict[str, Any]) -> str:
+    """Return what the text of an alternative must look like to be read, "" where it is ordinary text. Pure."""
+    name = leaf.get("format")
+    return TYPES_CLOCKS.get(name, "") if isinstance(name, str) else ""
+
+
+def _types_is_mixed(leaves: Sequence[dict[str, Any]]) -> bool:
+    """Tell whether alternatives are literals alone, of more than one primitive type, null aside. Pure."""
+    kinds = {"null"}
+    for leaf in leaves:
+        literals = _types_literals(leaf)
+        if literals is None and leaf.get("type") != "null":
+            return False
+        kinds.update(_json_kind(literal).replace("integer", "number") for literal in literals or ())
+    return len(kinds) > 2
+
+
+def _types_takes(leaf: dict[str, Any], text: str) -> bool:
+    """Tell whether an alternative takes text, formats included. Pure."""
+    literals, name, pattern = _types_literals(leaf), leaf.get("format"), leaf.get("pattern")
+    least, most = leaf.get("minLength", 0), leaf.get("maxLength", len(text))
+    if literals is not None and not any(isinstance(literal, str) and literal == text for literal in literals):
+        return False
+    if _types_clock_word(leaf):
+        return _types_is_clock(str(name), text)
+    if isinstance(name, str) and _format_check(name, text) is False or not least <= len(text) <= most:
+        return False
+    return pattern is None or _types_matches(pattern, text)
+
+
+def _types_read_model(schema: Any, value: Any, root: Any, level: int = 0) -> Any:
+    """Return a new value in which text is read wherever the schema has no string branch and no mixed literals.
+
+    "42", "true", "[1]" are read; "yes" and "null" are not. What cannot be read stays, for validation to refuse. Pure.
+    """
+    if isinstance(value, str):
+        leaves = _types_leaves(schema, root)
+        kinds: frozenset[str] = frozenset().union(*map(_types_leaf_kinds, leaves))
+        read: Any = TYPES_ABSENT
+        if "string" not in kinds and not _types_is_mixed(leaves):
+            read = _types_read_value(kinds, value, max(JSON_DEPTH_LEVELS - level, 0))
+        value = value if read is TYPES_ABSENT else read
+    if isinstance(value, dict) and level < JSON_DEPTH_LEVELS:
+        return {key: _types_read_model(_types_member(schema, key, root), item, root, level + 1)
+                for key, item in value.items()}
+    if isinstance(value, list) and level < JSON_DEPTH_LEVELS:
+        return [_types_read_model(_types_element(schema, root, index), item, root, level + 1)
+                for index, item in enumerate(value)]
+    return value
+
+
+def _types_is_clock(name: str, text: str) -> bool:
+    """Tell whether text has the form of a format of TYPES_CLOCKS, offset and seconds being optional. Pure."""
+    if name == "decimal":
+        parts = _types_split_number(text)
+        return parts is not None and len(parts[2]) <= TYPES_EXPONENT_DIGITS
+    if name.endswith("time") and _types_split_time(text[11:] if name.endswith("date-time") else text) is None:
+        return False
+    return name.endswith(("iso-time", "time")) and "date" not in name or (
+        _format_check("date", text[:10]) is True and (text[10:11] in ("T", "t") if name != "date" else len(text) == 10))
+
+
+def _types_split_time(text: str) -> tuple[list[int], int | None] | None:
+    """Return ([hour, minute, second, microsecond], minutes of offset or None) of an ISO 8601 time; None for other text.
+
+    Digits beyond the microsecond are cut. Pure.
+
+    >>> _types_split_time("07:30"), _types_split_time("23:59:59.5-01:30")
+    (([7, 30, 0, 0], None), ([23, 59, 59, 500000], -90))
+    """
+    offset: int | None = None
+    if text[-1:] in ("Z", "z"):
+        text, offset = text[:-1], 0
+    elif text[-6:-5] in ("+", "-"):
+        there = _types_split_time(text[-5:])
+        if there is None:
+            return None
+        offset = (there[0][0] * 60 + there[0][1]) * (-1 if text[-6] == "-" else 1)
+        text = text[:-6]
+    clock, point, fraction = text.partition(".")
+    pieces = clock.split(":")
+    digits = "".join(pieces) + fraction
+    if len(pieces) not in (2, 3) or any(len(piece) != 2 for piece in pieces):
+        return None
+    if not digits.isascii() or not digits.isdigit():
+        return None
+    if point and (not fraction or len(pieces) < 3) or pieces[0] > "23" or max(pieces[1:]) > "60" or pieces[1] > "59":
+        return None
+    return [*map(int, pieces), *[0] * (3 - len(pieces)), int(fraction[:6].ljust(6, "0"))], offset
+
+
+# JSON -> Python and back: readers get valid JSON, writers get anything
+
+
+def _types_locate(shape: Shape, value: Any, role: str, path: tuple[str | int, ...], places: list[Any]) -> None:
+    """Append the places of a role in a JSON value, which need not be valid."""
+    parts, form = shape.parts, shape.form
+    steps: Iterable[tuple[Any, str | int, Any]] = ()
+    if role in shape.marks:
+        if role == "secret" or isinstance(value, str):
+            places.append(path)
+        elif isinstance(value, dict):
+            steps = [(shape, key, item) for key, item in value.items()]
+        elif isinstance(value, list):
+            steps = [(shape, index, item) for index, item in enumerate(value)]
+    elif isinstance(value, dict) and form in ("object", "map"):
+        steps = [(parts[0], key, item) for key, item in value.items()]
+        if form == "object":
+            steps = [(field.shape, field.name, value[field.name]) for field in parts if field.name in value]
+    elif isinstance(value, list) and form in ("array", "tuple"):
+        shapes = parts * len(value) if form == "array" else parts
+        steps = [(part, index, item) for index, (part, item) in enumerate(zip(shapes, value))]
+    elif form in ("union", "alias"):
+        for branch in _types_choose(shape, value) if form == "union" else parts:
+            _types_locate(branch, value, role, path, places)
+    for part, key, item in steps:
+        if part.has_role(role):
+            _types_locate(part, item, role, path + (key,), places)
+
+
+def _types_at(value: Any, path: Sequence[Any]) -> Any:
+    """Return the value at a place, None where the place is not in it. Pure."""
+    for key in path:
+        if isinstance(value, dict) and key in value or isinstance(value, list) and key in range(len(value)):
+            value = value[key]
+        else:
+            return None
+    return value
+
+
+def _types_refused(word: str, value: object) -> _TypesFault:
+    """Return the fault of a writer: it names the type of a value, never the value."""
+    return _TypesFault(f"expected {word}, got {'None' if value is None else type(value).__name__}")
+
+
+def _types_write_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value if type(value) is str else str.__str__(value)
+    raise _types_refused("text", value)
+
+
+def _types_write_integer(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int.__index__(value)
+    raise _types_refused("a whole number", value)
+
+
+def _types_write_number(value: Any) -> int | float:
+    if isinstance(value, float):
+        if value - value == 0.0:
+            return float.__float__(value)
+        raise _TypesFault(f"is {'NaN' if value != value else 'infinite'}, which no JSON number is")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int.__index__(value)
+    raise _types_refused("a number", value)
+
+
+def _types_write_boolean(value: Any) -> bool:
+    if value is True or value is False:
+        return value is True
+    raise _types_refused("True or False", value)
+
+
+def _types_write_null(value: Any) -> None:
+    if value is not None:
+        raise _types_refused("None", value)
+
+
+def _types_read_float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise _TypesFault("is too large for a float") from None
+
+
+def _types_write_bytes(value: Any) -> str:
+    if isinstance(value, (bytes, bytearray)):
+        from binascii import b2a_base64
+
+        return b2a_base64(value, newline=False).decode("ascii")
+    raise _types_refused("bytes", value)
+
+
+def _types_read_bytes(value: str) -> bytes:
+    """Return the bytes of base64 text as RFC 4648 4 writes them: padded, no blanks, zeros in the unused bits."""
+    from binascii import a2b_base64
+
+    try:
+        data = a2b_base64(value)
+    except ValueError:
+        data = b""
+    if _types_write_bytes(data) != value:
+        raise _TypesFault("is not base64 text")
+    return data
+
+
+def _types_write_free(value: Any) -> Any:
+    """Return a JSON value as new plain lists, dicts and scalars; what JSON does not know is not converted."""
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, str):
+        return _types_write_text(value)
+    if isinstance(value, (int, float)):
+        return _types_write_number(value)
+    if isinstance(value, dict):
+        return _types_write_members(value, _types_write_free)
+    if isinstance(value, (list, tuple)):
+        return _types_write_items(value, _types_write_free)
+    raise _TypesFault(f"expected a JSON value, got {type(value).__name__}; convert it, or annotate its type")
+
+
+def _types_write_items(value: Iterable[Any], convert: Callable[[Any], Any]) -> list[Any]:
+    made: list[Any] = []
+    try:
+        for item in value:
+            made.append(convert(item))
+    except _TypesFault as fault:
+        raise fault.under(len(made))
+    return made
+
+
+def _types_write_members(value: Mapping[Any, Any], convert: Callable[[Any], Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    key: Any = None
+    try:
+        for key, item in value.items():
+            made[_types_write_text(key)] = convert(item)
+    except _TypesFault as fault:
+        if isinstance(key, str):
+            raise fault.under(key)
+        raise _TypesFault(f"has a key of type {type(key).__name__}, where JSON has text") from None
+    return made
+
+
+def _types_order(value: Any) -> tuple[str, Any]:
+    """Return what a JSON value is sorted by among others: kind, then value. Pure."""
+    return _json_kind(value), value if isinstance(value, (str, int, float)) else _json_canonical(value)
+
+
+def _types_array(make: Any, item: Shape) -> Shape:
+    """Return the shape of a list, tuple, set or frozenset of one type of items."""
+    unique, convert = make in (set, frozenset), item.read
+    schema = {"type": "array", "items": item.schema, "uniqueItems": True}
+    kept = ["type"] + ["items"] * (item.schema != {}) + ["uniqueItems"] * unique
+
+    def read(value: Any) -> Any:
+        made = value if convert is None else _types_write_items(value, convert)
+        try:
+            return make(made)
+        except TypeError:
+            raise _TypesFault(f"has items that cannot stand in a {make.__name__}") from None
+
+    def write(value: Any) -> Any:
+        if not isinstance(value, (list, tuple, set, frozenset) if unique else (list, tuple)):
+            raise _types_refused(f"a {make.__name__}", value)
+        made = _types_write_items(value, item.write)
+        if unique and len({_json_key(one) for one in made}) != len(made):
+            raise _TypesFault("has an item twice")
+        if unique:  # a set has another order in every process
+            made.sort(key=_types_order)
+        return made
+
+    return Shape({key: schema[key] for key in kept}, read, write, f"a {make.__name__}", form="array", parts=(item,),
+                 measure="items", make=make, hashes=make in (tuple, frozenset) and item.hashes, tight=item.tight)
+
+
+def _types_tuple(items: Sequence[Shape]) -> Shape:
+    """Return the shape of a tuple of so many items."""
+    count = len(items)
+    schema: dict[str, Any] = {"type": "array", "maxItems": count}
+    if items:
+        schema.update(prefixItems=[item.schema for item in items], items=False, minItems=count)
+
+    def read(value: Any) -> Any:
+        pairs = zip(items, value)
+        return tuple(_types_write_items(pairs, lambda pair: pair[0].read(pair[1]) if pair[0].read else pair[1]))
+
+    def write(value: Any) -> Any:
+        if not isinstance(value, (list, tuple)) or len(value) != count:
+            raise _types_refused(f"a tuple of {count} items", value)
+        return _types_write_items(zip(items, value), lambda pair: pair[0].write(pair[1]))
+
+    return Shape(schema, read, write, "a tuple", form="tuple", parts=tuple(items), make=tuple,
+                 hashes=all(item.hashes for item in items), tight=any(item.tight for item in items))
+
+
+def _types_map(key: Shape, item: Shape) -> Shape:
+    """Return the shape of a dict with text for keys and values of one type."""
+    schema: dict[str, Any] = {"type": "object"}
+    if key.schema not in ({"type": "string"}, {}):
+        schema["propertyNames"] = key.schema
+    if item.schema != {}:
+        schema["additionalProperties"] = item.schema
+    convert = item.read
+
+    def read(value: Any) -> Any:
+        return dict(value) if convert is None else _types_write_members(value, convert)
+
+    def write(value: Any) -> Any:
+        if not isinstance(value, sys.modules["_collections_abc"].Mapping):
+            raise _types_refused("a dict", value)
+        return _types_write_members(value, item.write)
+
+    return Shape(schema, read, write, "a dict", form="map", parts=(item,), measure="members", make=dict, hashes=False,
+                 tight=item.tight or key.tight)
+
+
+def _types_object(fields: Sequence[Field], make: Any, word: str) -> Shape:
+    """Return the shape of a closed object; make: called with the members as keywords, or dict to keep them so."""
+    schema: dict[str, Any] = {"type": "object", "properties": {field.name: field.schema for field in fields}}
+    required = [field.name for field in fields if field.required]
+    if required:
+        schema["required"] = required
+    schema["additionalProperties"] = False
+    shapes = [field.shape for field in fields if field.shape is not None]
+    plan = [(field.name, field.parameter, shape.read, field) for field, shape in zip(fields, shapes)]
+    secret = any(field.secret for field in fields)
+
+    def read(value: Any) -> Any:
+        """Return the members by parameter, each converted, or what make makes of them."""
+        made: dict[str, Any] = {}
+        name = ""
+        try:
+            for name, parameter, convert, field in plan:
+                item = value.get(name, TYPES_ABSENT)
+                if item is TYPES_ABSENT:
+                    if field.fill is TYPES_ABSENT:
+                        continue
+                    item = _json_copy(field.fill)
+                made[parameter] = item if convert is None else convert(item)
+        except _TypesFault as fault:
+            raise fault.under(name)
+        if make is dict:
+            return made
+        try:
+            return make(**made)
+        except (ValueError, TypeError, ArithmeticError) as error:
+            why = "" if secret else f": {error}"
+            raise _TypesFault(f"is refused by {make.__name__}{why[:TYPES_NOTE_CHARACTERS]}") from error
+
+    write = _types_object_writer(fields, make, word)
+    return Shape(schema, read, write, word, form="object", parts=tuple(fields), make=make,
+                 hashes=make is not dict and make.__hash__ is not None, tight=any(shape.tight for shape in shapes))
+
+
+def _types_object_writer(fields: Sequence[Field], make: Any, word: str) -> Callable[[Any], Any]:
+    """Return the writer of a closed object: of the items of a dict, or of the attributes of an instance."""
+    names = {field.parameter: field for field in fields}
+
+    def write(value: Any) -> Any:
+        """Return the object; every declared member and no other."""
+        if not isinstance(value, make):
+            raise _types_refused(word, value)
+        for key in value if make is dict else ():
+            if key not in names:
+                raise _TypesFault("is not declared").under(key if isinstance(key, str) else repr(key))
+        made: dict[str, Any] = {}
+        for name, field in names.items():
+            item = value.get(name, TYPES_ABSENT) if make is dict else getattr(value, name, TYPES_ABSENT)
+            try:
+                if item is not TYPES_ABSENT:
+                    made[field.name] = field.shape.write(item) if field.shape is not None else item
+                elif field.required:
+                    raise _TypesFault("is missing")
+            except _TypesFault as fault:
+                raise fault.under(field.name)
+        return made
+
+    return write
+
+
+def _types_choose(union: Shape, value: Any) -> Sequence[Shape]:
+    """Return the branch of a union that a JSON value is read by; where none takes it, all that have values of its kind.
+
+    Reading and locating choose by this alone: were they to differ, a path could pass for something else.
+    """
+    kind = _json_kind(value)
+    whole = kind == "number" and kind not in union.make and value == value // 1
+    branches: Sequence[Shape] = union.make.get("integer" if whole else kind, ())
+    fitting = (branch for branch in branches if branch.takes(value))
+    first = next(fitting, None) if len(branches) > 1 else None
+    return branches if first is None else [first]
+
+
+def _types_union(branches: Sequence[Shape], home: Any) -> Shape:
+    """Return the shape of a union of branches that JSON can tell apart; home: where their references point."""
+    ranked = sorted(branches, key=lambda branch: branch.rank)
+    others = [branch for branch in ranked if branch.rank]
+    word = " or ".join(branch.word for branch in branches)
+    table: dict[str, list[Shape]] = {}
+    for branch in ranked:
+        branch.home = home
+        for kind in sorted(_types_kinds(branch.schema, home)):
+            table.setdefault(kind, []).append(branch)
+
+    def read(value: Any) -> Any:
+        chosen = _types_choose(union, value)
+        if len(chosen) != 1:
+            raise _TypesFault(f"is not {word}")
+        return value if chosen[0].read is None else chosen[0].read(value)
+
+    def read_optional(value: Any) -> Any:
+        return None if value is None else only(value)
+
+    def write(value: Any) -> Any:
+        deepest = None
+        for branch in branches:
+            try:
+                return branch.write(value)
+            except _TypesFault as fault:
+                deepest = fault if deepest is None or len(fault.path) > len(deepest.path) else deepest
+        raise deepest if deepest is not None and deepest.path else _types_refused(word, value)
+
+    union = Shape({"anyOf": [branch.schema for branch in branches]}, read, write, word, form="union", make=table,
+                  parts=tuple(branches), hashes=all(branch.hashes for branch in branches),
+                  tight=any(branch.tight for branch in branches))
+    only: Any = others[0].read
+    if all(branch.read is None for branch in others) or [branch.make for branch in others] in TYPES_NUMBERS:
+        union.read = None
+    elif len(others) == 1:
+        union.read = read_optional
+    return union
+
+
+def _types_choice(values: Sequence[tuple[Any, Any]], word: str, make: Any = None) -> Shape:
+    """Return the shape of a set of literals, as pairs (JSON, Python)."""
+    kinds = {_json_kind(value) for value, _ in values}
+    schema: dict[str, Any] = {"type": kinds.pop()} if len(kinds) == 1 else {}
+    schema["enum"] = [value for value, _ in values]
+    known = {_json_key(value): thing for value, thing in values}
+    back = {(type(thing), thing): value for value, thing in values}
+    same = all(type(value) is type(thing) and not isinstance(value, (int, float)) for value, thing in values)
+
+    def write(value: Any) -> Any:
+        try:
+            return back[type(value), value]
+        except (KeyError, TypeError):
+            raise _types_refused(word, value) from None
+
+    return Shape(schema, None if same else lambda value: known[_json_key(value)], write, word, make=make, rank=1)
+
+
+def _types_clock(kind: str, module: Any) -> Shape:
+    """Return the shape of the date, datetime or time of module."""
+    make = getattr(module, kind)
+    name = {"date": "date", "datetime": "iso-date-time", "time": "iso-time"}[kind]
+    word = TYPES_CLOCKS[name].replace("an ISO 8601", "a")
+
+    def read(text: str) -> Any:
+        try:
+            if not _types_is_clock(name, text):
+                raise ValueError
+            day = module.date.fromisoformat(text[:10]) if kind != "time" else None
+            if kind == "date":
+                return day
+            clock, offset = _types_split_time(text if day is None else text[11:]) or ([], None)
+            zone = None if offset is None else module.timezone(module.timedelta(minutes=offset))
+            return make(*clock, zone) if day is None else make(day.year, day.month, day.day, *clock, zone)
+        except ValueError:
+            raise _TypesFault(f"is not {word} that exists") from None
+
+    def write(value: Any) -> str:
+        if not isinstance(value, make) or kind == "date" and isinstance(value, module.datetime):
+            raise _types_refused(word, value)
+        text = str(value.isoformat())
+        if not _types_is_clock(name, text):
+            raise _TypesFault("has an offset that is no whole number of minutes")
+        return text
+
+    return Shape({"type": "string", "format": name}, read, write, word, make=make, rank=TYPES_FORMED)
+
+
+def _types_decimal(make: Any) -> Shape:
+    """Return the shape of decimal.Decimal: JSON text or number -> the exact decimal, written as text."""
+
+    def read(value: Any) -> Any:
+        try:
+            text = value if isinstance(value, str) else repr(value)
+        except ValueError:  # more digits than this program admits
+            text = ""
+        if not _types_is_clock("decimal", text):
+            raise _TypesFault("is not a decimal number")
+        return make(text)
+
+    def write(value: Any) -> str:
+        if not isinstance(value, make):
+            raise _types_refused("a Decimal", value)
+        if not _types_is_clock("decimal", str(value)):
+            raise _TypesFault("is no finite decimal of a usual size")
+        return str(value)
+
+    schema = {"type": ["string", "number"], "format": "decimal"}
+    return Shape(schema, read, write, "a decimal number", measure="decimal", make=make, rank=TYPES_FORMED)
+
+
+def _types_from_text(make: Any, schema: dict[str, Any], word: str, **about: Any) -> Shape:
+    """Return the shape of a class that is made from text and written as it: UUID, Path."""
+
+    def read(text: str) -> Any:
+        try:
+            return make(text)
+        except (ValueError, TypeError):
+            raise _TypesFault(f"is not {word}") from None
+
+    def write(value: Any) -> str:
+        if isinstance(value, make):
+            return str(value)
+        raise _types_refused(word, value)
+
+    return Shape(schema, read, write, word, make=make, rank=TYPES_FORMED, **about)
+
+
+#: Python type -> schema, reader, writer, word, measure, rank
+TYPES_SCALARS = {
+    str: ({"type": "string"}, None, _types_write_text, "text", "length", 4),
+    int: ({"type": "integer"}, int, _types_write_integer, "a whole number", "number", 3),
+    float: ({"type": "number"}, _types_read_float, _types_write_number, "a number", "number", 3),
+    bool: ({"type": "boolean"}, None, _types_write_boolean, "true or false", None, 3),
+    bytes: (
+        {"type": "string", "contentEncoding": "base64"}, _types_read_bytes, _types_write_bytes, "bytes", "bytes", 3
+    ),
+    object: ({}, _json_copy, _types_write_free, "a JSON value", None, 5),
+    type(None): ({"type": "null"}, None, _types_write_null, "null", None, 0),
+}
+
+
+# Annotations as Python gives them
+
+#: what annotation text says most often: nothing to evaluate
+TYPES_BUILTIN = {"str": str, "int": int, "float": float, "bool": bool, "bytes": bytes, "list": list, "dict": dict}
+
+def _types_enum() -> Any:
+    """Return enum.Enum, or () where nobody has imported it: nothing is an instance or subclass of that."""
+    return sys.modules["enum"].Enum if "enum" in sys.modules else ()
+
+
+def _types_special(thing: Any) -> str:
+    """Return the name of a special form of typing or typing_extensions, "" for anything else. Pure."""
+    if getattr(thing, "__module__", None) not in ("typing", "typing_extensions", "types"):
+        return ""
+    name = getattr(thing, "_name", None) or getattr(thing, "__name__", None)
+    return name if isinstance(name, str) else ""
+
+
+def _types_rewrite(node: Any) -> Any:
+    """Return a syntax tree in which X | Y is a subscript of the name TYPES_UNION, for Python 3.9."""
+    import ast
+
+    for name, child in ast.iter_fields(node):
+        if isinstance(child, ast.AST):
+            setattr(node, name, _types_rewrite(child))
+        elif isinstance(child, list):
+            child[:] = [_types_rewrite(one) if isinstance(one, ast.AST) else one for one in child]
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.BitOr):
+        return node
+    pair = ast.Tuple([node.left, node.right], ast.Load())
+    return ast.Subscript(ast.Name("TYPES_UNION", ast.Load()), pair, ast.Load())
+
+
+def _types_evaluate(text: str, scope: dict[str, Any], old: bool = sys.version_info < (3, 10)) -> Any:
+    """Return what annotation text means among the globals of its owner: the one place that evaluates anything."""
+    if text in TYPES_BUILTIN and text not in scope:
+        return TYPES_BUILTIN[text]
+    names: dict[str, Any] = {}
+    if old and "|" in text:
+        import ast
+        import typing
+
+        text = ast.unparse(ast.fix_missing_locations(_types_rewrite(ast.parse(text.strip(), mode="eval"))))
+        names["TYPES_UNION"] = typing.Union
+    return eval(text, scope, names)
+
+
+def _types_hints(thing: Any) -> dict[str, Any]:
+    """Return the annotations of a function or class; what Python 3.14 cannot evaluate yet stays a ForwardRef."""
+    try:
+        return dict(thing.__annotations__)
+    except NameError:
+        from importlib import import_module
+
+        library = import_module("annotationlib")
+        return dict(library.get_annotations(thing, format=library.Format.FORWARDREF))
+
+
+def _types_scope(thing: Any) -> dict[str, Any]:
+    """Return the globals that the annotations of a class or alias stand in."""
+    module = sys.modules.get(getattr(thing, "__module__", None) or "")
+    return {} if module is None else module.__dict__
+# endregion TYPES
+
+
+# region SHAPES -- annotations, functions, options and raw schemas -> Shapes
+# needs: LIMITS ERRORS JSON FORMAT SCHEMA TYPES
+# Every annotation becomes a Shape or a RegistrationError that names owner, place and remedy. Text is evaluated in the
+# globals of whoever owns it: those of the function, of the module of the class. A class or alias that refers to itself
+# stands in $defs, every other type in its place. A default, example or choice that its own type refuses is a fault.
+#
+# A union is refused where JSON could not tell its branches apart: two with equal schemas (uniqueItems and
+# contentEncoding aside), literal sets that overlap, Decimal beside int or float. Path beside str is a Path.
+
+#: keywords in which two schemas may differ without JSON showing which of the two Python types is meant
+SHAPES_SILENT = frozenset(("description", "default", "examples", "uniqueItems", "contentEncoding"))
+#: names of collections.abc -> the container that stands for them
+SHAPES_ABSTRACT = {
+    "Sequence": list, "MutableSequence": list, "Collection": list, "Iterable": list, "Set": set, "MutableSet": set,
+    "Mapping": dict, "MutableMapping": dict,
+}
+#: annotations without a JSON form, by name -> what to write instead
+SHAPES_REMEDIES = {
+    "timedelta": "use int or float for seconds", "complex": "use tuple[float, float]", "bytearray": "use bytes",
+    "Arg": "write Annotated[type, nk.Arg(...)]", "Opt": "write Annotated[type, nk.Opt(...)]",
+    "Ctx": "write nk.Ctx alone",
+    "TypeVar": "name the type itself", "Iterator": "use list[...]", "Generator": "use list[...]",
+    "Flag": "use list[...] of an Enum", "Callable": "take the name of what to call, as str",
+}
+SHAPES_REMEDY = "use a type that JSON can carry, such as str, int, list[str], a dataclass, or Any"
+SHAPES_TOP_LEVEL = "define or import its names at the top level of the module, not under TYPE_CHECKING"
+
+
+def _shapes_cut(thing: Any) -> str:
+    """Return how a message shows an annotation or the text of an error."""
+    named = isinstance(thing, type) and not hasattr(thing, "__args__")
+    text = thing.__qualname__ if named else thing if isinstance(thing, str) else repr(thing)
+    return text if len(text) <= TYPES_NOTE_CHARACTERS else text[: TYPES_NOTE_CHARACTERS - 3] + "..."
+
+
+def _shapes_merge(notes: Sequence[Arg]) -> Arg:
+    """Return one Arg that says what all of these say; of two that disagree, the later. Pure."""
+    merged = Arg()
+    for note in notes:
+        for name in Arg.__slots__:
+            if not _types_is_unset(getattr(note, name)):
+                setattr(merged, name, getattr(note, name))
+    return merged
+
+
+def _shapes_bare(schema: Any) -> Any:
+    """Return a schema without what JSON cannot show. Pure."""
+    if isinstance(schema, list):
+        return [_shapes_bare(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    members = {name: _shapes_bare(part) for name, part in schema.get("properties", {}).items()}
+    silent = SHAPES_SILENT | {"properties"}
+    rest = {key: _shapes_bare(value) for key, value in schema.items() if key not in silent}
+    return dict(rest, properties=members) if members else rest
+
+
+def _shapes_are_alike(one: Shape, other: Shape) -> bool:
+    """Tell whether the choice between two branches of a union would be a guess. Pure."""
+    if {one.measure, other.measure} == {"number", "decimal"}:
+        return True
+    if one.rank <= 1 and other.rank <= 1:
+        literals = [frozenset(map(_json_key, shape.schema.get("enum", (None,)))) for shape in (one, other)]
+        return any(shape.rank and shape.make for shape in (one, other)) and not literals[0].isdisjoint(literals[1])
+    if _shapes_bare(one.schema) != _shapes_bare(other.schema):
+        return False
+    return str not in (one.make, other.make) or ("path" in one.marks) == ("path" in other.marks)
+
+
+def _shapes_bounded(shape: Shape, least: Any, most: Any) -> Callable[[Any], Any]:
+    """Return a reader that judges bounds which JSON Schema cannot: of decimals written as text, of decoded bytes."""
+    read: Any = shape.read
+    counted = shape.measure == "bytes"
+    low, high = [limit if counted or limit is None else shape.make(str(limit)) for limit in (least, most)]
+
+    def bounded(value: Any) -> Any:
+        made = read(value)
+        size = len(made) if counted else made
+        wrong = f"at least {low}" if low is not None and size < low else ""
+        wrong = f"at most {high}" if high is not None and size > high else wrong
+        if wrong:
+            raise _TypesFault(f"is not {wrong}" + (" bytes" if counted else ""))
+        return made
+
+    return bounded
+
+
+def _shapes_has_text(shape: Shape) -> bool:
+    """Tell whether a value of a shape can be, or hold in lists and dicts, text that could be a path."""
+    if shape.schema == {} or shape.measure == "length":
+        return True
+    return shape.form not in ("object", "alias") and any(_shapes_has_text(part) for part in shape.parts)
+
+
+class _ShapesCompiler:
+    """Turns the annotations of one owner into shapes; every fault names the owner and the place."""
+
+    def __init__(self, owner: str, output: bool = False) -> None:
+        self.owner = owner  #: how messages name the function
+        self.output = output  #: whether values go out, where nothing is left out for a default
+        self.home: dict[str, Any] = {"$defs": {}}  #: what the references of this owner point into
+        self.trail: list[str] = []  #: the places on the way to the annotation at hand
+        self.named: dict[Any, list[Any]] = {}  #: class or alias -> [Shape once it is made, name in $defs, its aliases]
+        self.checks: list[tuple[str, str, Shape, Any]] = []  #: place, name, shape and value of what is validated last
+        self.later: list[tuple[list[str], Field, Arg, Any]] = []  #: trail and field whose default or example must wait
+        self.level = 0  #: how many annotations the one at hand stands in
+
+    def refuse(self, what: str) -> RegistrationError:
+        """Return the fault of the place at hand."""
+        place = " in ".join(reversed(self.trail))
+        return RegistrationError(f"{self.owner}: {place + ' ' if place else ''}{what}.")
+
+    def refuse_note(self, note: Any) -> RegistrationError:
+        """Return the fault of an annotation without a JSON form."""
+        kind = getattr(note, "__origin__", None) or note
+        names = [_types_special(kind), type(note).__name__] + [base.__name__ for base in getattr(kind, "__mro__", ())]
+        remedy = next((SHAPES_REMEDIES[name] for name in names if name in SHAPES_REMEDIES), SHAPES_REMEDY)
+        return self.refuse(f"is annotated {_shapes_cut(note)}, which has no JSON form here; {remedy}")
+
+    def refuse_arg(self, word: str, value: Any, what: str) -> RegistrationError:
+        """Return the fault of an attribute of an Arg that has a senseless value."""
+        return self.refuse(f"has nk.Arg({word}={_json_show(value)}); give {what}")
+
+    def evaluated(self, read: Callable[[], Any], text: str = "") -> Any:
+        """Return read(), which evaluates annotation text. Raises: REGISTRATION_ERROR for whatever that raises."""
+        try:
+            return read()
+        except Exception as error:
+            about = f"is annotated {_json_show(text)}, which" if text else "has annotations that"
+            why = _shapes_cut(f"{type(error).__name__}: {error}")
+            raise self.refuse(f"{about} cannot be evaluated ({why}); {SHAPES_TOP_LEVEL}") from error
+
+    def resolve(self, note: Any, scope: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return an annotation that is no text any more, and the globals that text inside it stands in."""
+        for _ in range(TYPES_LEVELS):
+            if isinstance(note, type):
+                return note, scope
+            if type(note).__name__ == "ForwardRef":
+                module = getattr(note, "__forward_module__", None)
+                module = sys.modules.get(module) if isinstance(module, str) else module
+                scope = scope if module is None else module.__dict__
+                note = note.__forward_arg__
+            if not isinstance(note, str):
+                return note, scope
+            text = note
+            note = self.evaluated(lambda: _types_evaluate(text, scope), text)
+        raise self.refuse("is annotated with text that stands for itself; name a type")
+
+    def peel(self, note: Any, scope: dict[str, Any]) -> tuple[Any, dict[str, Any], list[Arg], set[str]]:
+        """Return (bare annotation, globals, the Args around it, words such as NotRequired around it)."""
+        notes: list[Arg] = []
+        words: set[str] = set()
+        while True:
+            note, scope = self.resolve(note, scope)
+            word = _types_special(getattr(note, "__origin__", None))
+            if hasattr(note, "__metadata__"):
+                found = [one for one in note.__metadata__ if getattr(one, "__knaif_arg__", False)]
+                if any(isinstance(one, type) for one in found):
+                    raise self.refuse("has nk.Arg or nk.Opt itself in Annotated; write nk.Arg(...)")
+                notes = found + notes
+                note = note.__origin__
+            elif word in ("Required", "NotRequired", "ReadOnly", "Final"):
+                words.add(word)
+                note = note.__args__[0]
+            elif type(note).__name__ == "TypeAliasType" and note not in self.named:
+                alias = note
+                value = self.evaluated(lambda: alias.__value__, alias.__name__)
+                if not hasattr(value, "__metadata__"):
+                    return note, scope, notes, words
+                note, scope = value, _types_scope(alias)
+            else:
+                return note, scope, notes, words
+
+    def shape(self, note: Any, scope: dict[str, Any]) -> Shape:
+        """Return the shape of an annotation below a parameter or field. Raises: REGISTRATION_ERROR."""
+        note, scope, notes, _ = self.peel(note, scope)
+        shape = self.bare(note, scope)
+        if not notes:
+            return shape
+        arg = _shapes_merge(notes)
+        self.check_place(arg, ("env", "alias", "rest", "default", "example"))
+        return _shapes_constrain(self, shape, arg)
+
+    def bare(self, note: Any, scope: dict[str, Any]) -> Shape:
+        """Return the shape of an annotation without Annotated around it."""
+        if self.level == TYPES_LEVELS:
+            raise self.refuse(f"has an annotation of more than {TYPES_LEVELS} levels, or one that stands for itself; "
+                              "use a dataclass, a TypedDict or a type statement")
+        self.level += 1
+        shape = self.bare_of(note, scope)
+        self.level -= 1
+        return shape
+
+    def bare_of(self, note: Any, scope: dict[str, Any]) -> Shape:
+        """Return the shape of an annotation, by what kind of thing it is."""
+        try:
+            scalar = TYPES_SCALARS.get(type(None) if note is None else note)
+        except TypeError:
+            raise self.refuse_note(note) from None
+        origin = getattr(note, "__origin__", None)
+        special = _types_special(origin)
+        if scalar is not None:
+            schema, read, write, word, measure, rank = scalar
+            return Shape(schema, read, write, word, measure=measure, rank=rank, make=note)
+        if hasattr(note, "__supertype__"):
+            return self.shape(note.__supertype__, _types_scope(note))
+        if type(note).__name__ == "TypeAliasType":
+            return self.once(note, lambda: self.shape(note.__value__, _types_scope(note)))
+        if special == "Union" or type(note).__name__ in ("UnionType", "Union"):
+            return self.union([self.shape(part, scope) for part in note.__args__], note)
+        if special == "Literal":
+            return self.literal(note)
+        if _types_special(note) == "Any":
+            return self.bare(object, scope)
+        return self.container(note, origin, scope) or self.classes(note, origin)
+
+    def container(self, note: Any, origin: Any, scope: dict[str, Any]) -> Shape | None:
+        """Return the shape of a list, set, tuple or dict, with or without its types; None for anything else."""
+        kind = note if origin is None else origin
+        if getattr(kind, "__module__", None) == "collections.abc":
+            kind = SHAPES_ABSTRACT.get(kind.__name__)
+        if kind not in (list, set, frozenset, tuple, dict):
+            return None
+        args = [arg for arg in getattr(note, "__args__", ()) if arg != ()]
+        if any(type(arg).__name__ == "TypeVar" for arg in args):
+            args = []
+        if kind is dict:
+            key, item = [self.shape(arg, scope) for arg in args or (str, object)]
+            if key.schema != {} and (key.read is not None or _types_kinds(key.schema, self.home) != {"string"}):
+                raise self.refuse(f"is annotated {_shapes_cut(note)}, but the keys of a JSON object are text; "
+                                  "use dict[str, ...], or a list of pairs")
+            return _types_map(key, item)
+        if kind is tuple and args[-1:] != [Ellipsis] and (args or origin is not None and note is not _shapes_tuple()):
+            return _types_tuple([self.shape(arg, scope) for arg in args])
+        item = self.shape(args[0] if args else object, scope)
+        if kind in (set, frozenset) and not item.hashes:
+            raise self.refuse(f"is annotated {_shapes_cut(note)}, but {item.word} cannot stand in a set; use list[...]")
+        return _types_array(kind, item)
+
+    def literal(self, note: Any) -> Shape:
+        """Return the shape of Literal[...]: texts, whole numbers, booleans, None and members of an Enum."""
+        pairs = [(value.value if isinstance(value, _types_enum()) else value, value) for value in note.__args__]
+        if not all(isinstance(value, (str, int, type(None))) for value, _ in pairs):
+            raise self.refuse_note(note)
+        word = "one of " + ", ".join(_json_show(value) for value, _ in pairs)
+        return _types_choice([(_types_write_free(value), thing) for value, thing in pairs], _shapes_cut(word))
+
+    def classes(self, note: Any, origin: Any) -> Shape:
+        """Return the shape of a class, of the standard library or of the program."""
+        modules = sys.modules
+        if not isinstance(note, type) or origin is not None:
+            raise self.refuse_note(note)
+        for kind in ("date", "datetime", "time") if "datetime" in modules else ():
+            if note is getattr(modules["datetime"], kind):
+                return _types_clock(kind, modules["datetime"])
+        if issubclass(note, _types_enum()):
+            return self.enum(note)
+        if "uuid" in modules and note is modules["uuid"].UUID:
+            return _types_from_text(note, {"type": "string", "format": "uuid"}, "a UUID")
+        if "decimal" in modules and note is modules["decimal"].Decimal:
+            return _types_decimal(note)
+        if "pathlib" in modules and issubclass(note, modules["pathlib"].PurePath):
+            return _types_from_text(note, {"type": "string"}, "a path", marks=frozenset(("path",)), measure="length")
+        if any(hasattr(note, mark) for mark in ("__dataclass_fields__", "__required_keys__", "_field_defaults")):
+            return self.once(note, lambda: _types_object(
+                self.members(note, True), dict if hasattr(note, "__required_keys__") else note, f"a {note.__name__}"))
+        raise self.refuse_note(note)
+
+    def enum(self, note: Any) -> Shape:
+        """Return the shape of an Enum: its values."""
+        if issubclass(note, sys.modules["enum"].Flag) or not list(note):
+            raise self.refuse_note(note)
+        try:
+            pairs = [(_types_write_free(member.value), member) for member in note]
+        except _TypesFault:
+            pairs = [([], None)]
+        if any(isinstance(value, (list, dict)) for value, _ in pairs):
+            raise self.refuse(f"is annotated {_shapes_cut(note)}, which has values that are no JSON scalars; "
+                              "give its members text or numbers")
+        return _types_choice(pairs, f"a {note.__name__}", note)
+
+    def once(self, key: Any, build: Callable[[], Shape]) -> Shape:
+        """Return the shape of a class or alias; inside itself it is a reference into $defs."""
+        entry = self.named.get(key)
+        if entry is None:
+            entry = self.named[key] = [None, "", []]
+            shape = build()
+            if entry[2]:
+                self.home["$defs"][entry[1]] = shape.schema
+                shape = shape.copy(schema={"$ref": f"#/$defs/{entry[1]}"}, home=self.home)
+            for alias in entry[2]:
+                alias.parts.append(shape)
+            entry[0] = shape
+        if entry[0] is not None:
+            return entry[0]  # type: ignore[no-any-return]
+        taken = {one[1] for one in self.named.values() if one is not entry}
+        while not entry[1] or entry[1] in taken:
+            entry[1] = key.__name__ if not entry[1] else entry[1] + "_"
+
+        def read(value: Any) -> Any:
+            return value if entry[0].read is None else entry[0].read(value)
+
+        alias = Shape({"$ref": f"#/$defs/{entry[1]}"}, read, lambda value: entry[0].write(value), f"a {key.__name__}",
+                      form="alias", parts=[], home=self.home, hashes=False, tight=True)
+        entry[2].append(alias)
+        return alias
+
+    def union(self, shapes: Sequence[Shape], note: Any) -> Shape:
+        """Return the shape of a union. Raises: REGISTRATION_ERROR where JSON cannot tell its branches apart."""
+        kept: list[Shape] = []
+        for shape in shapes:
+            inner = shape.form == "union" and len(shape.schema) == 1 and not shape.marks
+            for branch in shape.parts if inner else [shape]:
+                if branch.schema == {}:
+                    return branch
+                if branch.rank or not any(other.rank == 0 for other in kept):
+                    kept.append(branch)
+        for index, shape in enumerate(kept):
+            for other in kept[:index]:
+                if _shapes_are_alike(shape, other):
+                    raise self.refuse(f"is annotated {_shapes_cut(note)}, but JSON cannot tell {other.word} from "
+                                      f"{shape.word}; keep one of them")
+        return kept[0] if len(kept) == 1 else _types_union(kept, self.home)
+
+    def members(self, note: Any, nested: bool) -> list[Field]:
+        """Return the fields of a dataclass, a TypedDict or a NamedTuple; nested: not those of application options."""
+        typed_dict = hasattr(note, "__required_keys__")
+        self.trail.append(note.__qualname__)
+        if hasattr(note, "__dataclass_fields__"):
+            found = self.dataclass_members(note)
+        elif typed_dict:
+            scope, keys, hints = _types_scope(note), note.__required_keys__, self.hints(note)
+            found = [(name, hint, scope, TYPES_ABSENT, name not in keys) for name, hint in hints.items()]
+        else:
+            base = next(base for base in note.__mro__ if "_field_defaults" in base.__dict__)
+            annotated = "__annotations__" in base.__dict__ or hasattr(base, "__annotate__")
+            scope, hints = _types_scope(base), self.hints(base) if annotated else {}
+            if set(hints) != set(note._fields):
+                raise self.refuse("is a namedtuple without annotations; use typing.NamedTuple or a dataclass")
+            defaults = base._field_defaults
+            found = [(name, hints[name], scope, defaults.get(name, TYPES_ABSENT), False) for name in note._fields]
+        self.trail.pop()
+        fields = []
+        for name, hint, scope, default, optional in found:
+            self.trail.append(f'the field "{name}" of {note.__qualname__}')
+            fields.append(self.field(name, hint, scope, default, nested=nested, optional=optional,
+                                     typed_dict=typed_dict))
+            self.trail.pop()
+        return fields
+
+    def dataclass_members(self, note: Any) -> list[tuple[str, Any, dict[str, Any], Any, bool]]:
+        """Return (name, annotation, globals, default, optional) of the fields that a dataclass takes, or shows."""
+        found = []
+        if not note.__dataclass_params__.init and not self.output:
+            raise self.refuse("is a dataclass with init=False, which no JSON can make; let it have its constructor")
+        for name, field in note.__dataclass_fields__.items():
+            kind, default, factory = field._field_type.name, field.default, field.default_factory
+            if kind == "_FIELD_INITVAR":
+                raise self.refuse(f"has the InitVar {_json_show(name)}, which has no place in JSON; make it a field")
+            if kind == "_FIELD_CLASSVAR" or not field.init and not self.output:
+                continue
+            if type(default).__name__ == "_MISSING_TYPE":
+                default = factory() if factory in (list, dict, set, frozenset, tuple) else TYPES_ABSENT
+            owner = next(base for base in reversed(note.__mro__)
+                         if base.__dict__.get("__dataclass_fields__", {}).get(name) is field)
+            optional = type(factory).__name__ != "_MISSING_TYPE"
+            found.append((name, field.type, _types_scope(owner), default, optional))
+        return found
+
+    def hints(self, thing: Any) -> dict[str, Any]:
+        """Return the annotations of a function or class. Raises: REGISTRATION_ERROR."""
+        return self.evaluated(lambda: _types_hints(thing))  # type: ignore[no-any-return]
+
+    def field(
+        self, name: str, note: Any, scope: dict[str, Any], default: Any, *, nested: bool = False,
+        optional: bool = False, typed_dict: bool = False, star: bool = False, override: Arg | None = None,
+    ) -> Field:
+        """Return the field at hand.
+
+        default: Python's. optional: it may be left out without a default that JSON shows. star: it stands for *args.
+        """
+        note, scope, notes, words = self.peel(note, scope)
+        if override is not None and notes:
+            raise self.refuse("is described both by args= and by its annotation; keep one of them")
+        arg = _shapes_merge(notes if override is None else [override])
+        shape = self.bare(note, scope)
+        if notes or override is not None:
+            shape = _shapes_constrain(self, shape, arg)
+            self.check_arg(arg, nested, shape if not star else None)
+        field = Field(name, shape.schema, shape=shape)
+        field.dashed = True
+        field.help = shape.schema.get("description", "")
+        field.env, field.alias, field.rest, field.secret = arg.env, arg.alias, arg.rest, "secret" in shape.marks
+        if not typed_dict and not words.isdisjoint(("Required", "NotRequired")):
+            raise self.refuse("is annotated Required or NotRequired, which a TypedDict alone has; use nk.Arg or nk.Opt")
+        optional = optional and "Required" not in words or "NotRequired" in words
+        if self.output:
+            field.required = not (typed_dict and optional)
+            return field
+        optional = optional or typed_dict and arg.optional
+        own = type(arg.default).__name__ != "_TypesAbsent"
+        if own and default is not TYPES_ABSENT:
+            raise self.refuse("has two defaults, one of nk.Opt and one of Python; keep one of them")
+        field.required = not optional and not arg.optional and default is TYPES_ABSENT
+        if own or default is not TYPES_ABSENT or not _types_is_unset(arg.example):
+            field.schema = dict(field.schema)
+            self.later.append((self.trail[:], field, arg, default))
+        elif arg.optional and not optional:
+            if "null" not in _types_kinds(shape.schema, self.home):
+                raise self.refuse("may be left out (nk.Opt) and has no default; "
+                                  "give it one, or annotate it Optional[...]")
+            field.default = field.fill = None
+        return field
+
+    def set_values(self, field: Field, arg: Arg, default: Any) -> None:
+        """Fill in default and example of a field, once every class is known. default: Python's."""
+        shown: dict[str, Any] = {}
+        if default is TYPES_ABSENT and type(arg.default).__name__ != "_TypesAbsent":
+            field.default = shown["default"] = self.value(field.shape, arg.default, "default", field.secret)
+            field.fill = field.default
+        elif default is not TYPES_ABSENT:
+            field.default = shown["default"] = self.value(field.shape, default, "default", field.secret)
+        if not _types_is_unset(arg.example):
+            field.example = self.value(field.shape, arg.example, "example", field.secret)
+            shown["examples"] = [field.example]
+        if not field.secret:
+            field.schema.update(shown)
+
+    def value(self, shape: Any, value: Any, what: str, secret: bool = False) -> Any:
+        """Return the JSON form of a default, choice or example; only the last may be given as JSON.
+
+        Raises: REGISTRATION_ERROR, now or, for what bounds say about it, from complete().
+        """
+        try:
+            made = value if what == "example" and isinstance(value, str) else shape.to_json(value)
+        except _TypesFault as fault:
+            place = f" at {_json_pointer(fault.path)}" if fault.path else ""
+            remedy = "annotate it Optional[...] or give it another" if value is None else "give it another"
+            shown = what if secret else f"{what} {_json_show(value)}"
+            raise self.refuse(f"has the {shown}, which does not fit{place}: {fault.message}; {remedy}") from None
+        if shape.tight or what == "example":
+            shown = what if secret else f"{what} {_json_show(value)}"
+            self.checks.append((" in ".join(reversed(self.trail)), shown, shape, made))
+        return made
+
+    def check_place(self, arg: Arg, words: Sequence[str]) -> None:
+        """Refuse what an Arg inside a type says about a parameter. Raises: REGISTRATION_ERROR."""
+        for word in words:
+            if not _types_is_unset(getattr(arg, word)):
+                raise self.refuse(f"has an nk.Arg with {word}= inside its type; move it to the parameter itself")
+
+    def check_arg(self, arg: Arg, nested: bool, shape: Shape | None) -> None:
+        """Check what an Arg says about a parameter rather than its value; shape: None for *args."""
+        self.check_place(arg, ("env", "alias", "rest") if nested else ())
+        env, alias = arg.env, arg.alias
+        if not isinstance(arg.help, str):
+            raise self.refuse_arg("help", arg.help, "one sentence of text")
+        if env is not None and (not isinstance(env, str) or not env or "=" in env or "\0" in env):
+            raise self.refuse_arg("env", env, "the name of an environment variable")
+        if alias is not None and not (isinstance(alias, str) and len(alias) == 1 and alias.isascii() and alias.isalpha()
+                                      and alias != "h"):
+            raise self.refuse_arg("alias", alias, "one ASCII letter other than h")
+        if arg.rest and shape is not None and _types_kinds(shape.schema, self.home) - {"null"} != {"array"}:
+            raise self.refuse(f"has nk.Arg(rest=True), but takes {shape.word}; make it a list[str]")
+
+    def complete(self, shape: Shape) -> Shape:
+        """Return the shape with the definitions it refers to, once every default, example and choice is valid."""
+        for self.trail, field, arg, default in self.later:
+            self.set_values(field, arg, default)
+        for place, what, part, value in self.checks:
+            checked = part.copy(home=self.home)
+            issues = checked.issues(value)
+            if issues:
+                self.trail = [place]
+                raise self.refuse(f"has the {what}, which does not fit: {issues[0].message}; give it another")
+        return shape.copy(schema=dict(shape.schema, **self.home), home=None) if self.home["$defs"] else shape
+
+
+# What an Arg says about values
+
+
+def _shapes_constrain(compiler: _ShapesCompiler, shape: Shape, arg: Arg) -> Shape:
+    """Return a shape with what an Arg says about its values. Raises: REGISTRATION_ERROR where that makes no sense."""
+    if all(map(_types_is_unset, (arg.choices, arg.pattern, arg.min, arg.max, arg.help, arg.path, arg.secret))):
+        return shape
+    choices, pattern = arg.choices, arg.pattern
+    inner = Arg(choices=choices, pattern=pattern)
+    if shape.form == "union":
+        inner.min, inner.max = arg.min, arg.max
+        shape = _shapes_constrain_union(compiler, shape, inner)
+    else:
+        if shape.form == "array":
+            items = _shapes_constrain(compiler, shape.parts[0], inner)
+            made = _types_array(shape.make, items)
+            tight = made.tight or shape.tight
+            shape = made.copy(schema=dict(shape.schema, **made.schema), marks=shape.marks, tight=tight)
+            choices = pattern = None
+        shape = shape.copy(schema=dict(shape.schema))
+        if arg.min is not None or arg.max is not None:
+            _shapes_bound(compiler, shape, arg.min, arg.max)
+        if pattern is not None:
+            _shapes_match(compiler, shape, pattern)
+        if choices is not None:
+            _shapes_choose(compiler, shape, choices)
+    if arg.path and not _shapes_has_text(shape):
+        raise compiler.refuse(f"has nk.Arg(path=True), but takes {shape.word}; annotate it str or pathlib.Path")
+    shape.marks |= frozenset(word for word in ("path", "secret") if getattr(arg, word))
+    if isinstance(arg.help, str) and arg.help:
+        shape.schema["description"] = arg.help
+    return shape
+
+
+def _shapes_constrain_union(compiler: _ShapesCompiler, shape: Shape, arg: Arg) -> Shape:
+    """Return a union with its one branch besides null bounded; among several the bound could mean any."""
+    branches = [branch for branch in shape.parts if branch.rank]
+    if all(map(_types_is_unset, (arg.choices, arg.pattern, arg.min, arg.max))):
+        return shape.copy(schema=dict(shape.schema))
+    if len(branches) > 1:
+        raise compiler.refuse(f"has an nk.Arg that could bound {' or '.join(branch.word for branch in branches)}; "
+                          "put Annotated[...] inside the union")
+    parts = [_shapes_constrain(compiler, part, arg) if part.rank else part for part in shape.parts]
+    union = _types_union(parts, compiler.home)
+    return union.copy(schema=dict(shape.schema, **union.schema), marks=shape.marks)
+
+
+def _shapes_choose(compiler: _ShapesCompiler, shape: Shape, choices: Any) -> None:
+    """Limit a shape to these values."""
+    if not isinstance(choices, (list, tuple, set, frozenset, range)) or not choices:
+        raise compiler.refuse_arg("choices", choices, "a list of values")
+    if shape.form != "leaf":
+        raise compiler.refuse(f"has nk.Arg(choices=...), but takes {shape.word}; choices are for text and numbers")
+    shape.tight = True
+    shape.schema["enum"] = [compiler.value(shape, choice, "choice") for choice in choices]
+
+
+def _shapes_match(compiler: _ShapesCompiler, shape: Shape, pattern: Any) -> None:
+    """Limit text to a pattern."""
+    if shape.measure != "length":
+        raise compiler.refuse(f"has nk.Arg(pattern=...), but takes {shape.word}; a pattern is for text")
+    try:
+        _format_pattern(pattern if isinstance(pattern, str) else "(")
+    except ValueError:
+        raise compiler.refuse_arg("pattern", pattern, "an ECMA-262 pattern") from None
+    shape.tight = True
+    shape.schema["pattern"] = pattern
+
+
+def _shapes_bound(compiler: _ShapesCompiler, shape: Shape, least: Any, most: Any) -> None:
+    """Limit a number, a length or a count."""
+    if shape.measure is None:
+        raise compiler.refuse(f"has nk.Arg with min or max, but takes {shape.word}, which has no size to bound; "
+                              "leave them out")
+    counted = shape.measure not in ("number", "decimal")
+    for word, value in (("min", least), ("max", most)):
+        exact = shape.measure == "decimal" and isinstance(value, shape.make) and value.is_finite()
+        number = isinstance(value, int if counted else (int, float)) and not isinstance(value, bool)
+        if value is not None and not exact and (not number or value - value != 0 or counted and value < 0):
+            raise compiler.refuse_arg(word, value, "a count of 0 or more" if counted else "a number")
+    if least is not None and most is not None and least > most:
+        shown = f"min={_json_show(least)}, max={_json_show(most)}"
+        raise compiler.refuse(f"has nk.Arg({shown}), which leaves no value; exchange them")
+    if shape.measure in ("decimal", "bytes"):
+        shape.read = _shapes_bounded(shape, least, most)
+    for word, value in zip(TYPES_BOUNDS[shape.measure], (least, most)):
+        if value is not None:
+            value = -(-value // 3) * 4 if shape.measure == "bytes" else value
+            shape.schema[word] = value if isinstance(value, (int, float)) else float(value)
+    shape.tight = True
+
+
+def _shapes_tuple() -> Any:
+    """Return typing.Tuple, which has an origin but, written bare, no types."""
+    return sys.modules["typing"].Tuple if "typing" in sys.modules else None
+
+
+# Functions, options and raw schemas
+
+
+class _ShapesSignature:
+    """What a function takes and returns, and how a call of it is made from values."""
+
+    __slots__ = ("fields", "input", "output", "returns_none", "context", "var_keyword", "_places", "_keywords", "_star")
+
+    def __init__(self) -> None:
+        self.fields: list[Field] = []  #: as declared; *args and **kwargs last
+        self.input: Any = None  #: Shape of all arguments, a closed object
+        self.output: Shape | None = None  #: Shape of the result; None without a return annotation
+        self.returns_none = False  #: whether the function is annotated -> None
+        self.context: str | None = None  #: the parameter that gets the context
+        self.var_keyword: str | None = None  #: the name of **kwargs
+        self._places: list[Field | None] = []  #: what is passed by place; None is the context
+        self._keywords: list[Field | None] = []  #: what is passed by keyword
+        self._star: str | None = None  #: the name of *args
+
+    def bind(self, values: Mapping[str, Any], context: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments of the call, by place and by keyword. values: what input.to_python returned."""
+        args = [context if field is None else values[field.name] for field in self._places]
+        kwargs = {self.context or "" if field is None else field.name: context if field is None else values[field.name]
+                  for field in self._keywords}
+        if self._star is not None:
+            args += values.get(self._star, ())
+        if self.var_keyword is not None:
+            kwargs.update(values.get(self.var_keyword, ()))
+        return args, kwargs
+
+
+def _shapes_parameters(function: Any) -> tuple[str, ...]:
+    """Return the names of all parameters, *args and **kwargs last, without evaluating an annotation. Pure."""
+    code = function.__code__
+    stars = bool(code.co_flags & 4) + bool(code.co_flags & 8)
+    return tuple(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + stars])
+
+
+def _shapes_signature(
+    function: Any, *, owner: str, extra_args: Mapping[str, Arg] | None = None, context_type: Any = None,
+    bound: bool = False, raw: bool = False,
+) -> _ShapesSignature:
+    """Return what a function takes and returns.
+
+    extra_args: Arg objects by parameter. context_type: the class that marks the context. bound: the first parameter is
+    filled already. raw: the parameters are described by a schema, the result alone counts.
+    Raises: REGISTRATION_ERROR, naming function and parameter, for what has no JSON form.
+    """
+    made = _ShapesSignature()
+    compiler = _ShapesCompiler(owner)
+    hints = compiler.hints(function)
+    if not raw:
+        _shapes_add_parameters(made, compiler, function, hints, extra_args or {}, context_type, bound)
+        made.input = compiler.complete(_types_object(made.fields, dict, "an object"))
+        for field in made.fields:
+            field.path = field.shape is not None and field.shape.has_role("path")
+            field.fill = field.default
+    if "return" in hints:
+        result = _ShapesCompiler(owner, True)
+        result.trail.append("the result")
+        note, scope = result.resolve(hints["return"], function.__globals__)
+        made.returns_none = note is None or note is type(None)
+        made.output = result.complete(result.shape(note, scope))
+    return made
+
+
+def _shapes_add_parameters(
+    made: _ShapesSignature, compiler: _ShapesCompiler, function: Any, hints: Mapping[str, Any],
+    extra: Mapping[str, Arg], context_type: Any, bound: bool,
+) -> None:
+    """Fill in the fields of a signature and how they are passed."""
+    code, names = function.__code__, _shapes_parameters(function)
+    count = code.co_argcount + code.co_kwonlyargcount
+    placed, named, stars = names[: code.co_argcount], names[code.co_argcount : count], list(names[count:])
+    made._star = stars.pop(0) if code.co_flags & 4 else None
+    made.var_keyword = stars.pop() if stars else None
+    defaults = dict(zip(placed[::-1], (function.__defaults__ or ())[::-1]), **(function.__kwdefaults__ or {}))
+    for name, arg in extra.items():
+        if name not in names or not getattr(arg, "__knaif_arg__", False) or isinstance(arg, type):
+            raise compiler.refuse(f"args[{_json_show(str(name))}] is no nk.Arg(...) of a parameter; "
+                                  f"the parameters are {', '.join(names) or 'none'}")
+    for name in names[1 if bound else 0 :]:
+        compiler.trail = [f'the parameter "{name}"']
+        star = name in (made._star, made.var_keyword)
+        if name not in hints and name != made.var_keyword:
+            raise compiler.refuse(f"has no annotation; write {name}: str, or {name}: object for any JSON value")
+        note, scope = compiler.resolve(hints.get(name, object), function.__globals__)
+        field: Field | None = None
+        if context_type is not None and note is context_type:
+            if made.context is not None or star:
+                raise compiler.refuse("is annotated as the context, which a function takes once, under a name")
+            made.context = name
+        else:
+            default = defaults.get(name, TYPES_ABSENT)
+            field = compiler.field(name, note, scope, default, star=star, override=extra.get(name))
+            if star:
+                _shapes_collect(field, name == made._star, compiler, names)
+            field.option_only = name in named or name == made.var_keyword
+            made.fields.append(field)
+        if name in placed:
+            made._places.append(field)
+        elif name in named:
+            made._keywords.append(field)
+    compiler.trail = []
+
+
+def _shapes_collect(field: Field, star: bool, compiler: _ShapesCompiler, names: Sequence[str]) -> None:
+    """Turn the field of one item into that of *args, or of **kwargs."""
+    item: Any = field.shape
+    if not field.required:
+        raise compiler.refuse("collects what is left over and is empty without it; use nk.Arg in the place of nk.Opt")
+    shape = _types_array(tuple, item) if star else _types_map(compiler.shape(str, {}), item)
+    if not star:
+        shape.schema["propertyNames"] = {"not": {"enum": list(names)}}
+    field.shape, field.variadic, field.required = shape, star, False
+    field.schema = dict(shape.schema, description=field.help) if field.help else shape.schema
+
+
+def _shapes_raw(schema: Any, owner: str) -> Shape:
+    """Return the shape of a raw JSON Schema: values are JSON on both sides, formats are judged if it asks for that.
+
+    Raises: REGISTRATION_ERROR for a faulty schema, here and at once, so that nothing reads by it.
+    """
+    if not isinstance(schema, (dict, bool)):
+        raise RegistrationError(f"{owner}: a JSON Schema is a dict, not a {type(schema).__name__}.")
+    shape = Shape(schema, _json_copy, _types_write_free, "a JSON value", asserts=False)
+    try:
+        shape.takes(None)
+    except RegistrationError as error:
+        raise RegistrationError(f"{owner}: {error.message}") from None
+    return shape
+
+
+def _shapes_from_schema(schema: Any, *, owner: str) -> tuple[Shape, list[Field]]:
+    """Return the shape of a raw input schema and its fields, those of references and compositions too.
+
+    A name that members describe differently is a boolean if one of them says so, else mixed.
+    Raises: REGISTRATION_ERROR for a schema that no object fits, and for a default that does not fit.
+    """
+    shape = _shapes_raw(schema, owner)
+    leaves = [leaf for leaf in _types_leaves(schema, schema) if "object" in _types_leaf_kinds(leaf)]
+    if not leaves:
+        raise RegistrationError(f"{owner}: no object fits the input schema; describe the arguments as its properties.")
+    members: dict[str, list[Any]] = {}
+    for leaf in leaves:
+        for name, part in (leaf.get("properties") or {}).items():
+            members.setdefault(name, []).append(part)
+    required = set.intersection(*(set(leaf.get("required") or ()) for leaf in leaves))
+    fields = []
+    for name, parts in members.items():
+        flags = [part for part in parts if _types_kinds(part, schema) - {"null"} == {"boolean"}]
+        field = Field(name, flags[0] if flags else _types_one_of(parts))
+        field.required = name in required
+        about = _schema_resolve(field.schema, schema)
+        about = about if isinstance(about, dict) else {}
+        field.default = about.get("default", TYPES_ABSENT)
+        field.help = about["description"] if isinstance(about.get("description"), str) else ""
+        field.example = next(iter(about["examples"]), None) if isinstance(about.get("examples"), list) else None
+        fields.append(field)
+    defaults = {field.name: field.default for field in fields if field.default is not TYPES_ABSENT}
+    for issue in shape.issues(defaults) if defaults else ():
+        if issue.location and issue.location[0] in defaults:
+            name = _json_show(issue.location[0])
+            raise RegistrationError(f"{owner}: the default of {name} does not fit its own schema: {issue.message}.")
+    return shape, fields
+
+
+def _shapes_options(spec: Any, owner: str) -> tuple[Shape, list[Field], Callable[[Any], Any]]:
+    """Return (shape, fields, JSON -> what handlers see) of options: of a dataclass, a TypedDict or a schema."""
+    if isinstance(spec, dict):
+        shape, fields = _shapes_from_schema(spec, owner=owner)
+    elif isinstance(spec, type) and (hasattr(spec, "__dataclass_fields__") or hasattr(spec, "__required_keys__")):
+        compiler = _ShapesCompiler(owner)
+        fields = compiler.members(spec, False)
+        make = dict if hasattr(spec, "__required_keys__") else spec
+        shape = compiler.complete(_types_object(fields, make, f"a {spec.__name__}"))
+        for field in fields:
+            field.path = field.shape is not None and field.shape.has_role("path")
+    else:
+        raise RegistrationError(f"{owner}: global_options is {_shapes_cut(spec)}; "
+                                "give a dataclass, a TypedDict or a JSON Schema.")
+    for field in fields:
+        field.option_only = True
+    return shape, fields, shape.to_python
+
+
+def schema_of(annotation: Any) -> dict[str, Any]:
+    """Return the JSON Schema of an annotation, as a parameter of that type has it. Pure.
+
+    Raises: REGISTRATION_ERROR for a type that has no JSON form.
+
+    >>> schema_of(int)
+    {'type': 'integer'}
+    """
+    compiler = _ShapesCompiler("schema_of")
+    compiler.trail.append("the type")
+    return dict(compiler.complete(compiler.shape(annotation, _types_scope(annotation))).schema)
+# endregion SHAPES
+
+
+# region REG -- Command, Call, Outcome, Ctx, Service, command, native, the table of framework options, Registry, names
+# needs: LIMITS ERRORS JSON ENV PATHS TYPES SHAPES
+# A decorator only records what it was given, as plain data on the function itself, so that copies of this module under
+# other names agree. At the start of a program every record becomes a Command. What is checked then is cheap and comes
+# from __code__ and the written annotations: names, flags, surfaces, reserved names. Schemas are made when they are
+# first needed. A fault is a RegistrationError: one sentence with the function, the parameter and the remedy.
+#
+#     surface   who calls: cli (a person or a script), agent (a plan), mcp (an MCP client)
+#     managed   has an identity (service, action, scope), a lifecycle and hooks; stands on any surface
+#     native    belongs to this executable: cli alone, no identity, no lifecycle
+
+REG_SURFACES = ("cli", "agent", "mcp")
+REG_DEFAULT_EXPOSE = ("agent", "mcp")  # nothing is a shell command until it says so
+REG_CLI = frozenset(("cli",))
+
+#: The options that every program has, in the order of help: name, kind, metavar, help.
+REG_OPTIONS = (
+    ("json", "boolean", "", "print the result or the refusal as one line of JSON"),
+    ("wait", "boolean", "", "wait until an asynchronous result is final"),
+    ("wait-timeout", "value", "<s>", "give up waiting after so many seconds"),
+    ("output-dir", "value", "<dir>", "save the files of the result in this folder"),
+    ("quiet", "boolean", "", "write nothing on stderr but refusals"),
+    ("dry-run", "boolean", "", "show the checked call and do not run it"),
+    ("yes", "boolean", "", "confirm a destructive command"),
+    ("help", "boolean", "", "show this help; --help <text> lists the commands that match"),
+    ("version", "boolean", "", "show the version"),
+    ("count-by", "value", "<field>", "count the records of each value"),
+    ("sum", "value", "<field>", "add up a numeric field"),
+    ("by", "value", "<field>", "group --sum or --top by this field"),
+    ("sort", "value", "<field>", "order the records, largest first"),
+    ("ascending", "boolean", "", "order smallest first"),
+    ("top", "value", "<n>", "keep the first n"),
+    ("table", "value", "<a,b>", "show these fields as a table"),
+)
+
+#: What no parameter may be called, written with -: these options but --version, and what Ctx alone carries.
+REG_RESERVED_FIELDS = frozenset(tuple(zip(*REG_OPTIONS))[0]) - {"version"} | {"confirmed"}
+
+#: What a Command, command() and native() can be given: option -> what its value must be, a key of REG_VALUES.
+REG_COMMAND_OPTIONS = {
+    "name": "text", "help": "text", "keywords": "a list of texts", "expose": "a list of cli, agent and mcp",
+    "destructive": "True or False", "readonly": "True or False", "idempotent": "True or False", "scope": "text",
+    "returns": "a JSON Schema", "previews": "True or False", "hidden": "True or False", "examples": "a list of texts",
+    "args": "a dict of Arg by parameter", "input": "a JSON Schema as a dict", "native": "True or False",
+    "present": "a function of the result", "exit_code": "a function of the result", "service": "text",
+    "action": "text", "remote": "True or False",
+}
+#: What a value must be -> its types; () is whatever can be called.
+REG_VALUES: dict[str, Any] = {
+    "text": str, "True or False": bool, "a list of texts": (list, tuple), "a function of the result": (),
+    "a list of cli, agent and mcp": (list, tuple, set, frozenset), "a JSON Schema": (dict, bool),
+    "a JSON Schema as a dict": dict, "a dict of Arg by parameter": dict,
+}
+
+REG_NAME_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+REG_GENERATOR_FLAGS = 0x220  # CO_GENERATOR and CO_ASYNC_GENERATOR
+REG_STAR_FLAGS = 0x0C  # CO_VARARGS and CO_VARKEYWORDS
+REG_COMPOSING_WORDS = frozenset(("allOf", "anyOf", "oneOf", "$ref", "$dynamicRef"))  # a schema's fields hide in these
+
+#: The attributes of Command that are made by the first look at one of them.
+REG_COMPILED = ("input", "fields", "output", "prints", "passthrough", "_signature")
+
+#: Words that look like plurals and are none.
+REG_SINGULAR_WORDS = (
+    "analytics aws canvas css diagnostics dns gas https kubernetes lens logistics news ops os physics s series "
+    "settings sms species statistics stats tls"
+)
+#: Ends of plurals, each with that of its singular, the first that fits counts; _ is the beginning of a word.
+REG_PLURAL_ENDS = (
+    "_analyses _analysis _caches _cache _children _child _cookies _cookie _indices _index _lenses _lens "
+    "_matrices _matrix _menus _menu _movies _movie _people _person _quizzes _quiz _shelves _shelf _vertices _vertex "
+    "_dies _die _lies _lie _pies _pie _ties _tie ies y ouses ouse auses ause sses ss shes sh ches ch xes x zzes zz "
+    "uses us iases ias ss ss us us is is"
+)
+
+
+class _RegRecord:
+    """What a subclass lists as attributes it takes as keyword arguments; without them its own values hold."""
+
+    def __init__(self, **given: Any) -> None:
+        self._take(given)
+
+    def _take(self, given: Mapping[str, Any]) -> None:
+        for name in given:
+            getattr(self, name)  # an AttributeError names what does not exist
+            setattr(self, name, given[name])
+
+
+class Options(_RegRecord):
+    """The framework options of one command line, all off unless given."""
+
+    json = False  #: one compact line instead of two-space JSON
+    wait = False  #: poll until the result is final
+    wait_timeout: float | None = None  #: seconds
+    output_dir: str | None = None  #: where the files of the result go
+    quiet = False  #: nothing on stderr but refusals
+    dry_run = False  #: show the call only
+    yes = False  #: destructive commands are confirmed
+    help: str | None = None  #: None: not asked; "": this help; else what to search for
+    version = False  #: show the version
+    count_by: str | None = None  #: field whose values are counted
+    sum: str | None = None  #: field that is added up
+    by: str | None = None  #: field that groups
+    sort: str | None = None  #: field that orders
+    ascending = False  #: smallest first
+    top: int | None = None  #: how many are kept
+    table: tuple[str, ...] = ()  #: fields of the table
+
+
+class Cancel:
+    """The caller's signal to stop: ``app.run(cancel=signal)``. Any thread may call cancel(); the first reason stays."""
+
+    reason: object = None  #: what cancel() was given; it stays inside the process and never enters a message
+
+    def cancel(self, reason: object = None) -> None:
+        """Ask the call to stop. A second call changes nothing."""
+        self.__dict__.setdefault("reason", reason)  # one atomic step, so that no lock is needed
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether cancel() was called."""
+        return "reason" in self.__dict__
+
+    def check(self) -> None:
+        """Return while nobody has cancelled. Raises: REQUEST_ABORTED."""
+        if self.cancelled:
+            raise Error("REQUEST_ABORTED", "the call was cancelled by its caller")
+
+
+class Call(_RegRecord):
+    """One call, from whatever surface it came: what ARGV, STREAM, PLAN and SERVER make and the engine runs."""
+
+    reading = "EXACT"  #: MODEL (text is read where the schema wants more) or EXACT (nothing is read)
+    surface = "cli"  #: one of REG_SURFACES
+    id: str | int | None = None  #: the line's or request's id, None where there is none
+    source: str | None = None  #: where the call stands, for messages: a line number, a step
+    dry_run = False  #: admit, then stop
+    cancel: Cancel | None = None  #: the caller's signal
+    deadline: float | None = None  #: monotonic second at which the call is given up
+
+    def __init__(self, command: Command, args: dict[str, Any], **given: Any) -> None:
+        self._take(given)
+        self.command = command  #: what is called
+        self.args = args  #: JSON object as it arrived
+
+
+class Outcome(_RegRecord):
+    """How a call ended. ``ok`` with ``data``, or an ``error``; always with the exit code a printed call would have."""
+
+    data: Any = None  #: the result as JSON
+    error: Error | None = None  #: the refusal, None on success
+    exit_code = 0  #: 0 to 255
+    entered = False  #: whether the handler was reached
+    written: dict[str, str] | None = None  #: what the handler wrote to ctx.stdout and ctx.stderr, None where nothing
+    digest: str | None = None  #: digest of the admitted call where one was computed
+    result: Any = None  #: what the handler returned, before it became JSON
+
+    def __init__(self, ok: bool, **given: Any) -> None:
+        self._take(given)
+        self.ok = ok  #: whether the call succeeded
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the JSON object of an answer: ok, exitCode, data or error, and written where something was. Pure."""
+        answer = {"data": self.data} if self.error is None else {"error": self.error.to_wire()}
+        written = {"written": self.written} if self.written else {}
+        return {"ok": self.ok, "exitCode": self.exit_code, **answer, **written}
+
+
+class Ctx(_RegRecord):
+    """What a handler knows of its call: annotate a parameter with it, ``def purge(before: date, ctx: nk.Ctx)``.
+
+    Everything has a default, so that a test can call the function with ``nk.Ctx(dry_run=True)``. The file functions
+    work below the application's sandbox and nowhere else; without one they refuse with FORBIDDEN.
+    """
+
+    __knaif_ctx__ = True  # how another copy of this module knows the class
+    app: Any = None  #: the application
+    command: Any = None  #: the Command that is called
+    call_id: str | int | None = None  #: the line's id, from which an idempotency key can be derived; None elsewhere
+    surface = "cli"  #: cli, agent or mcp
+    identity: Any = None  #: what resolve_auth returned; None for native commands
+    context: Any = None  #: what the application's context function returned
+    globals: Any = None  #: the application's global options
+    profile: str | None = None  #: name of the resolved profile
+    confirmed = False  #: whether this very call was approved
+    dry_run = False  #: show what would be done, do nothing
+    stdout: Any = None  #: text stream that belongs to the call
+    stderr: Any = None  #: text stream for remarks
+    _drawn = 0  # characters of the bar that stands on the terminal
+    _drawn_at = 0.0  # when it was drawn
+
+    def __init__(
+        self, *, options: Options | None = None, cancel: Cancel | None = None, env: Env | None = None,
+        sandbox: Sandbox | None = None, **given: Any
+    ) -> None:
+        self._take(given)
+        self.options = options or Options()  #: the framework's options
+        self.cancel = cancel or Cancel()  #: the caller's signal
+        self._env, self._sandbox = env, sandbox
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Show how far the call is, as a bar on stderr where that is a terminal and --quiet is not given.
+
+        total None: only the count is shown. The line ends when done reaches total. Reads clock; writes stderr.
+        """
+        env = self._env
+        if env is None or self.options.quiet or not env.is_terminal("stderr"):
+            return
+        now, finished = env.clock(), total is not None and done >= total
+        if self._drawn and not finished and 0 <= now - self._drawn_at < REG_PROGRESS_PAUSE_SECONDS:
+            return
+        line = env.human(_reg_progress_line(done, total, note), limit=REG_PROGRESS_LINE_CHARACTERS)
+        env.write_err("\r" + line.ljust(self._drawn))
+        self._drawn, self._drawn_at = len(line), now
+        if finished:
+            self.end_progress()
+
+    def end_progress(self) -> None:
+        """End the line of a bar that never reached its total, so that what follows starts on a line of its own."""
+        if self._drawn and self._env is not None:
+            self._env.write_err("\n")
+            self._drawn = 0
+
+    def open(self, path: Any, mode: str = "r", **options: Any) -> Any:
+        """Open a file below the sandbox as the built-in open does, but walked to without following links.
+
+        options: buffering, encoding (by default UTF-8), errors, newline. Raises: SANDBOX_ESCAPE, FORBIDDEN, OSError.
+        """
+        return self._below("open", path, mode, **options)
+
+    def unlink(self, path: Any) -> None:
+        """Remove a file below the sandbox. Raises: SANDBOX_ESCAPE, FORBIDDEN, OSError."""
+        self._below("unlink", path)
+
+    def rename(self, source: Any, target: Any) -> None:
+        """Rename within the sandbox. Raises: SANDBOX_ESCAPE, FORBIDDEN, OSError."""
+        self._below("rename", source, target)
+
+    def mkdir(self, path: Any) -> None:
+        """Make a folder below the sandbox. Raises: SANDBOX_ESCAPE, FORBIDDEN, OSError."""
+        self._below("mkdir", path)
+
+    def listdir(self, path: Any = ".") -> list[str]:
+        """Return the sorted names in a folder below the sandbox. Raises: SANDBOX_ESCAPE, FORBIDDEN, OSError."""
+        return list(self._below("listdir", path))
+
+    def _below(self, verb: str, *texts: Any, **options: Any) -> Any:
+        if self._sandbox is None:
+            raise Error("FORBIDDEN", f"ctx.{verb} works below the application's sandbox, and it has none: "
+                        "name a folder with App(sandbox=folder)")
+        return getattr(self._sandbox, verb)(*map(os.fsdecode, texts), **options)
+
+
+def _reg_progress_line(done: float, total: float | None, note: str) -> str:
+    """Return the bar as one line of text; a total that is no positive number counts as unknown. Pure.
+
+    >>> _reg_progress_line(1, 4, "copying")
+    '[######                  ]  25%  copying'
+    """
+    if total is None or not total > 0:
+        return f"{done}  {note}".rstrip()
+    part = min(1, max(0, done / total))  # in this order NaN is no progress
+    bar = "#" * int(part * REG_PROGRESS_BAR_CHARACTERS)
+    return f"[{bar.ljust(REG_PROGRESS_BAR_CHARACTERS)}] {int(part * 100):3d}%  {note}".rstrip()
+
+
+class Command:
+    """A function under a name. Decorators make these; build one yourself to register a raw JSON Schema.
+
+    The keyword arguments are those of ``command`` and ``native``; handler takes one dict where ``input`` is given.
+    input, fields, output, prints and passthrough are made by the first look at one of them, which may raise
+    REGISTRATION_ERROR too.
+    """
+
+    help: str | None = None  #: text in place of the docstring
+    keywords: Sequence[str] = ()  #: words that planners look for
+    examples: Sequence[str] = ()  #: argument lines shown by help
+    scope: str | None = None  #: what an identity must be allowed
+    service: str | None = None  #: name of the Service, None outside of one
+    destructive = False  #: needs an approval before each call
+    readonly = False  #: changes nothing
+    idempotent = False  #: a repeated call changes nothing more
+    previews = False  #: is called in a dry run, with ctx.dry_run
+    hidden = False  #: left out of lists and suggestions
+    native = False  #: belongs to the executable
+    present: Any = None  #: turns a native's result and the options into the text on stdout
+    remote = False  #: stands for a tool of another system
+    returns: Any = None  #: JSON Schema of the result in place of the return annotation
+    args: Any = None  #: Arg objects by parameter
+    input: Shape  #: what the arguments must be, always an object
+    fields: list[Field]  #: the fields of input, in the order of declaration
+    output: Shape | None  #: what the result must be, None where nothing is declared
+    prints: bool  #: a native command without a result, which writes to stdout itself
+    passthrough: str | None  #: the field that collects unknown options, None where they are refused
+    _signature: Any
+
+    def __init__(self, handler: Any, **options: Any) -> None:
+        given = {option: value for option, value in options.items() if value is not None}
+        #: from this another copy of this module, or another application, makes its own Command
+        self.__knaif_command__ = dict(given, handler=handler)
+        self.handler = handler.__func__ if isinstance(handler, staticmethod) else handler  #: what is called
+        self.owner = _reg_owner(self.handler)  #: the function as messages name it
+        self._function, self._bound = _reg_function(self.handler, self.owner)
+        self._notes = _reg_annotations(self._function)
+        for option, value in given.items():
+            _reg_check_option(option, value, self.owner)
+        self._raw = given.pop("input", None)
+        #: what the command itself asked for, None where it leaves that to the application
+        self.asked_surfaces: Iterable[str] | None = given.pop("expose", None)
+        self.exit_status = given.pop("exit_code", None)  #: turns a native's result into its exit code
+        self.name = _reg_command_name(given.pop("name", self._function.__name__), self.owner)  #: exact name
+        self.action = given.pop("action", self.name)  #: the verb within the service
+        self.__dict__.update(given)
+        self._context, self._context_type = _reg_context(self._notes, self._function.__globals__)
+        self.parameter_names = _reg_parameters(self)  #: names of the fields, without the context
+        for fault in _reg_faults(self):
+            raise RegistrationError(f"{self.owner}: {fault}")
+        self._expose(REG_DEFAULT_EXPOSE)
+
+    def _expose(self, default: Iterable[str]) -> None:
+        """Put the command on its surfaces, before its schemas are made. Raises: REGISTRATION_ERROR."""
+        _reg_check_option("expose", default, "the application")
+        wanted = default if self.asked_surfaces is None else self.asked_surfaces
+        self._surfaces = REG_CLI if self.native else frozenset(wanted)
+        self._withheld: dict[str, str] = {}
+        if self._raw is None and self._function.__code__.co_flags & 0x08:  # CO_VARKEYWORDS
+            name = self.parameter_names[-1]
+            self._withhold(f"**{name} is filled on the command line alone", f"replace **{name} by declared parameters")
+
+    def _withhold(self, reason: str, remedy: str) -> None:
+        """Take the command off agent and mcp; refuse where the command itself asked for them."""
+        away = sorted(self._surfaces - REG_CLI)
+        if away and self.asked_surfaces is not None:
+            raise RegistrationError(f"{self.owner}: expose asks for {' and '.join(away)}, but {reason}; "
+                                    f"expose it on cli alone or {remedy}")
+        self._surfaces &= REG_CLI
+        self._withheld.update(dict.fromkeys(away, reason))
+
+    def is_on(self, surface: str | None) -> bool:
+        """Tell whether the command stands on a surface (None: any); compiles its schemas for agent and mcp alone."""
+        return surface is None or surface in self._surfaces and (surface == "cli" or surface in self.surfaces)
+
+    @property
+    def surfaces(self) -> frozenset[str]:
+        """Where the command stands; a secret, which only its schema shows, keeps it off agent and mcp."""
+        if self._surfaces - REG_CLI:
+            _ = self.input
+        return self._surfaces
+
+    @property
+    def withheld(self) -> dict[str, str]:
+        """Surface -> why an exposure that the command did not ask for itself left it off that surface."""
+        _ = self.input
+        return self._withheld
+
+    @property
+    def description(self) -> str:
+        """The help text, or the first paragraph of the docstring as one line; may be empty. Pure."""
+        if self.help is not None:
+            return self.help.strip()
+        lines = [line.strip() for line in [*str(self._function.__doc__ or "").strip().splitlines(), ""]]
+        return " ".join(lines[: lines.index("")])
+
+    @property
+    def identity(self) -> tuple[str | None, str, str | None] | None:
+        """(service, action, scope) of a managed command, None for a native one."""
+        return None if self.native else (self.service, self.action, self.scope)
+
+    if not TYPE_CHECKING:  # a type checker must go on to refuse names that are no attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Make the schemas at the first look at what comes from them. Raises: REGISTRATION_ERROR."""
+            if name not in REG_COMPILED:
+                raise AttributeError(name)
+            self._compile()
+            return getattr(self, name)
+
+    def call(self, values: Any, ctx: Ctx) -> Any:
+        """Call the handler with admitted, typed values and return what it returns, which may be awaitable."""
+        if self._raw is None:
+            args, kwargs = self._signature.bind(values, ctx)
+            return self.handler(*args, **kwargs)
+        if self._context is None:
+            return self.handler(values)
+        by_name = self._function.__code__.co_kwonlyargcount
+        return self.handler(values, **{self._context: ctx}) if by_name else self.handler(values, ctx)
+
+    def _compile(self) -> None:
+        """Make the schemas. Nothing is kept unless all of it is sound. Raises: REGISTRATION_ERROR."""
+        signature = _shapes_signature(
+            self._function, extra_args=self.args, owner=self.owner, context_type=self._context_type, bound=self._bound,
+            raw=self._raw is not None,
+        )
+        shape, fields, output = signature.input, signature.fields, signature.output
+        if self._raw is not None:
+            shape, fields = _shapes_from_schema(self._raw, owner=f"{self.owner}: input")
+        if self.returns is not None:
+            output = _shapes_raw(self.returns, f"{self.owner}: returns")
+        for field in fields:
+            if field.secret and field.required:
+                self._withhold(f"the secret {field.name} is typed on the command line alone",
+                               f"give {field.name} a default")
+        silent = output is None or self.returns is None and signature.returns_none
+        self.output, self.prints = output, self.native and silent
+        self.input, self.fields, self.passthrough, self._signature = shape, fields, signature.var_keyword, signature
+
+    def __repr__(self) -> str:
+        return f"<Command {self.name} of {self.owner}>"
+
+
+def _reg_show(value: Any) -> str:
+    """Return text in quotes, anything else as what it is, with its article, for messages. Pure."""
+    if isinstance(value, str):
+        return _json_show(value)
+    name = "class" if isinstance(value, type) else type(value).__name__
+    return ("an " if name[0].lower() in "aeiou" else "a ") + name
+
+
+def _reg_owner(handler: Any) -> str:
+    """Return how messages name a handler: module and qualified name, or what it is. Pure."""
+    function = getattr(handler, "__func__", handler)
+    name, module = getattr(function, "__qualname__", None), getattr(function, "__module__", None)
+    if not isinstance(name, str):
+        return _reg_show(handler)
+    return f"{module}.{name}" if isinstance(module, str) else name
+
+
+def _reg_function(handler: Any, owner: str) -> tuple[Any, bool]:
+    """Return the function whose signature a handler has, and whether its first parameter is already filled.
+
+    Wrappers made with functools.wraps are followed to the function they wrap; the wrapper is what is called.
+    Raises: REGISTRATION_ERROR for classes, partial objects, built-in functions and other callables.
+    """
+    target, bound = handler, False
+    for _ in range(REG_WRAPPER_LEVELS):
+        if hasattr(target, "__func__"):
+            target, bound = target.__func__, True
+        if not hasattr(target, "__wrapped__"):
+            break
+        target = target.__wrapped__
+    plain = isinstance(target, type(_reg_function)) and callable(handler)
+    if not plain or type(handler).__name__.startswith("partial"):
+        raise RegistrationError(f"{owner} cannot be a command; register a function made with def, or a method of an "
+                                f"object, not {_reg_show(handler)}")
+    if getattr(handler, "__code__", target.__code__).co_flags & REG_GENERATOR_FLAGS:
+        raise RegistrationError(f"{owner} is a generator function; return a list instead of yielding")
+    return target, bound
+
+
+def _reg_is_name(name: Any) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= REG_NAME_CHARACTERS and REG_NAME_LETTERS.issuperset(name)
+
+
+def _reg_command_name(name: Any, owner: str) -> str:
+    """Return the name of a command or service, checked. Raises: REGISTRATION_ERROR."""
+    why = ""
+    if not _reg_is_name(name):
+        why = f"is not made of 1 to {REG_NAME_CHARACTERS} ASCII letters, digits, _ and -"
+    elif name[0] == "-":
+        why = "begins like an option"
+    elif name == "help":
+        why = "is reserved"
+    if why:
+        raise RegistrationError(f"{owner}: the name {_reg_show(name)} {why}; give another one with name=")
+    return str(name)
+
+
+def _reg_check_option(option: str, value: Any, owner: str) -> None:
+    """Refuse an option that does not exist, or a value that it cannot have. Raises: REGISTRATION_ERROR."""
+    what = REG_COMMAND_OPTIONS.get(option)
+    if what is None:
+        raise RegistrationError(f"{owner}: a command has no option {_json_show(option)} in this version; "
+                                f"the options are {', '.join(REG_COMMAND_OPTIONS)}")
+    kinds = REG_VALUES[what]
+    wrong = [] if isinstance(value, kinds) or kinds == () and callable(value) else [_reg_show(value)]
+    if what.startswith("a list") and not wrong:
+        wrong = ["one with " + _reg_show(item) for item in value
+                 if not isinstance(item, str) or option == "expose" and item not in REG_SURFACES]
+    if wrong:
+        raise RegistrationError(f"{owner}: {option} must be {what}, not {wrong[0]}")
+
+
+def _reg_annotations(function: Any) -> dict[str, Any]:
+    """Return the annotations of a function as written; empty where Python 3.14 fails to evaluate one of them."""
+    try:
+        return _types_hints(function)
+    except Exception:  # whatever an annotation raises is told when the schemas are made
+        return {}
+
+
+def _reg_context(notes: Mapping[str, Any], scope: Mapping[str, Any]) -> tuple[str | None, Any]:
+    """Return (parameter annotated Ctx of this copy of the module or another, or None; its class). Pure.
+
+    Annotations that are text are looked up and not evaluated.
+    """
+    for name, note in notes.items():
+        note = getattr(note, "__forward_arg__", note)
+        if isinstance(note, str):
+            path = note.strip("'\" ").split(".")
+            note = scope.get(path[0])
+            for word in path[1:]:
+                note = getattr(note, word, None)
+            if note is None and path[-1] == "Ctx":
+                note = Ctx  # a name that is not there is told when the schemas are made
+        if isinstance(note, type) and "__knaif_ctx__" in note.__dict__ and name != "return":
+            return name, note
+    return None, Ctx
+
+
+def _reg_parameters(command: Command) -> tuple[str, ...]:
+    """Return the names of the fields. Raises: REGISTRATION_ERROR for a function that cannot take a raw schema's object.
+
+    Sets the context of a function with a raw schema, which needs no annotation.
+    """
+    raw, code = command._raw, command._function.__code__
+    names = _shapes_parameters(command._function)[command._bound :]
+    if raw is None:
+        return tuple(name for name in names if name != command._context)
+    command._context = context = command._context or ("ctx" if "ctx" in names[1:] else None)
+    if (code.co_argcount == command._bound or code.co_flags & REG_STAR_FLAGS or names[0] == context
+            or names[1:] not in ((), (context,))):
+        raise RegistrationError(f"{command.owner}: with input= the function takes the object as its first parameter "
+                                f"and may take a Ctx beside it, not {', '.join(names) or 'nothing'}")
+    if REG_COMPOSING_WORDS & raw.keys():
+        return tuple(field.name for field in _shapes_from_schema(raw, owner=f"{command.owner}: input")[1])
+    properties = raw.get("properties")
+    return tuple(map(str, properties)) if isinstance(properties, dict) else ()
+
+
+def _reg_faults(command: Command) -> Iterator[str]:
+    """Yield what is wrong with options that are each right by themselves, and with parameters. Cheap."""
+    given, raw, names = command.__knaif_command__, command._raw, command.parameter_names
+    if command.destructive and command.readonly:
+        yield "destructive and readonly exclude each other; leave one of them out"
+    if command.previews and command._context is None:
+        yield ("previews=True calls the function in dry runs, which only ctx.dry_run tells; "
+               "give it a parameter annotated Ctx")
+    if raw is not None and command.args is not None:
+        yield "input already describes every field; leave args out"
+    for option in ("expose", "scope") if command.native else ("present", "exit_code"):
+        if option in given:
+            kind = "managed commands; a native one is on cli alone" if command.native else "native commands"
+            yield f"{option} belongs to {kind}; leave it out"
+    if (command.present or command.exit_status) and command.returns is None:
+        if command._notes.get("return") in (None, "None"):
+            yield "present and exit_code need a result; annotate what the function returns, or give returns="
+    if raw is None and names[:1] == ("self",) and "self" not in command._notes:
+        yield "self is no field; register the method of an object in its place"
+    for name in names if not command.remote else ():
+        if name.replace("_", "-") in REG_RESERVED_FIELDS:
+            yield f"the parameter {_json_show(name)} has a name that belongs to the framework; rename it"
+        if raw is None and name == "ctx":
+            yield 'the parameter "ctx" is the context of the call; annotate it Ctx or rename it'
+        if raw is None and not _reg_is_name(name):
+            yield (f"the parameter {_json_show(name)} is not made of 1 to {REG_NAME_CHARACTERS} ASCII letters, digits "
+                   "and _; rename it")
+
+
+def command(function: Any = None, **options: Any) -> Any:
+    """Mark a function as a managed command, ``@command`` or ``@command(scope="admin")``; the function stays as it is.
+
+    name: default the function's. help: default the docstring's first paragraph. keywords: words a planner looks for.
+    expose: any of cli, agent, mcp; default what the application says. destructive: every call needs an approval.
+    readonly, idempotent: what a batch may repeat. scope: what the identity must be allowed. returns: JSON Schema of the
+    result; default the return annotation. previews: the function is called in dry runs and looks at ctx.dry_run.
+    hidden: left out of help. examples: argument lines for help. args: Arg objects by parameter, for those who use no
+    Annotated. input: JSON Schema of the arguments; the function then takes one dict.
+
+    Options are checked when the program starts.
+    """
+    return _reg_recorder(function, options)
+
+
+def native(function: Any = None, **options: Any) -> Any:
+    """Mark a function as a command of this executable: on cli alone, without identity, lifecycle and hooks.
+
+    Without a result (no return annotation, or None, and no returns) the function prints for itself. With one,
+    present(result, options) may return the text for stdout and exit_code(result) the exit code, 0 to 255. The other
+    options are those of command() but expose and scope.
+    """
+    return _reg_recorder(function, dict(options, native=True))
+
+
+def _reg_recorder(function: Any, options: Mapping[str, Any]) -> Any:
+    """Record what was given on the function, or return the decorator that does. A guard set once is never lowered.
+
+    Raises: REGISTRATION_ERROR for what cannot carry a record.
+    """
+
+    def record(target: Any) -> Any:
+        holder = getattr(target, "__func__", target)  # of a method, staticmethod or classmethod
+        given = {key: value for key, value in options.items() if value is not None and value is not False}
+        try:
+            holder.__knaif_command__ = dict(holder.__dict__.get("__knaif_command__", {}), **given)
+        except (AttributeError, TypeError):
+            raise RegistrationError(f"{_reg_show(target)} cannot be a command; put the decorator on a function, "
+                                    "with its options in parentheses by keyword") from None
+        return target
+
+    return record if function is None else record(function)
+
+
+def _reg_record(thing: Any) -> dict[str, Any]:
+    """Return what a decorator recorded on a function, or what a Command is made of; empty where nothing is. Pure."""
+    record = getattr(getattr(thing, "__func__", thing), "__knaif_command__", None)
+    return record if isinstance(record, dict) else {}
+
+
+def _reg_command(thing: Any, spec: Mapping[str, Any] | None = None, *, default_expose: Iterable[str]) -> Command:
+    """Return a new Command of a function, a recorded function or a Command, of this copy of the module or another.
+
+    spec: options on top of the recorded ones. default_expose: surfaces for a command that does not say.
+    Raises: REGISTRATION_ERROR.
+    """
+    options = dict(_reg_record(thing), **(spec or {}))
+    made = Command(options.pop("handler", thing), **options)
+    made._expose(default_expose)
+    return made
+
+
+class Service(_RegRecord):
+    """Functions around one kind of thing: ``Service("widgets", [list, get, archive], scope="user")``.
+
+    Names follow the verb: list -> list_widgets; get, create, update, delete, archive and any other -> get_widget,
+    archive_widget. A name that already contains the noun, and an explicit name=, stay as they are. scope and expose
+    hold for functions that do not say.
+    """
+
+    scope: str | None = None  #: for functions without their own
+    expose: Iterable[str] | None = None  #: for functions without their own
+
+    def __init__(self, name: str, functions: Sequence[Any], **given: Any) -> None:
+        self._take(given)
+        self.name = name  #: plural noun
+        self.functions = functions  #: functions and Command objects
+
+
+def _reg_service(service: Any, default_expose: Iterable[str]) -> list[Command]:
+    """Return the commands of a Service, of this copy of the module or another, in order. Raises: REGISTRATION_ERROR."""
+    name = _reg_command_name(getattr(service, "name", service), "a service")
+    functions = getattr(service, "functions", None)
+    if not isinstance(functions, (list, tuple)):
+        raise RegistrationError(f"the service {name} needs a list of functions, not {_reg_show(functions)}")
+    made = []
+    for function in functions:
+        record = _reg_record(function)
+        handler = record.get("handler", function)
+        if record.get("native"):
+            raise RegistrationError(f"{_reg_owner(handler)} is a native command, which no service can hold; "
+                                    "list it in the commands of the application")
+        own = record.get("name")
+        action = str(record.get("action") or own or getattr(getattr(handler, "__func__", handler), "__name__", ""))
+        spec = {
+            "service": name, "action": action, "scope": record.get("scope") or service.scope,
+            "name": _reg_service_name(name, action) if own is None and action.isidentifier() else own,
+        }
+        expose = default_expose if service.expose is None else service.expose
+        made.append(_reg_command(function, spec, default_expose=expose))
+    return made
+
+
+def _reg_service_name(service: str, action: str) -> str:
+    """Return the verb-aware name of a function in a service. Pure.
+
+    >>> [_reg_service_name("blog-entries", action) for action in ("list", "list_old", "get", "merge_blog_entry")]
+    ['list_blog_entries', 'list_old_blog_entries', 'get_blog_entry', 'merge_blog_entry']
+    """
+    plural = service.replace("-", "_")
+    singular = _reg_singular(plural)
+    if any(f"_{noun}_" in f"_{action}_" for noun in (plural, singular)):
+        return action
+    return f"{action}_{plural if action.partition('_')[0] == 'list' else singular}"
+
+
+def _reg_singular(noun: str) -> str:
+    """Return the singular of a plural noun; words without one stay. What no ending tells needs an explicit name=. Pure.
+
+    >>> [_reg_singular(noun) for noun in ("widgets", "categories", "boxes", "addresses", "statuses", "status", "sizes")]
+    ['widget', 'category', 'box', 'address', 'status', 'status', 'size']
+    """
+    low, ends = "_" + noun.lower(), REG_PLURAL_ENDS.split()
+    if low.rpartition("_")[2] in REG_SINGULAR_WORDS.split():
+        return noun
+    for plural, singular in zip(ends[::2] + ["s"], ends[1::2] + [""]):
+        if low.endswith(plural):
+            return (("_" + noun)[: -len(plural)] + singular)[1:]
+    return noun
+
+
+class Registry:
+    """The commands of one application in the order of declaration. Names are exact; find_cli alone is lenient."""
+
+    def __init__(self) -> None:
+        self._commands: dict[str, Command] = {}
+
+    def add(self, command: Command) -> None:
+        """Add a command. Raises: REGISTRATION_ERROR when its name is taken."""
+        other = self._commands.setdefault(command.name, command)
+        if other is not command:
+            raise RegistrationError(f"{other.owner} and {command.owner} are both named {_json_show(command.name)}; "
+                                    "give one another name with name=")
+
+    def get(self, name: str, surface: str | None = None) -> Command | None:
+        """Return the command of exactly this name, on this surface or, without one, anywhere; else None."""
+        found = self._commands.get(name)
+        return found if found is not None and found.is_on(surface) else None
+
+    def find_cli(self, token: str) -> Command | None:
+        """Return the shell command of this name, else the only one that has _ where token has -; else None."""
+        if token in self._commands:
+            return self.get(token, "cli")
+        near = [command for command in self.commands("cli") if command.name.replace("_", "-") == token]
+        return near[0] if len(near) == 1 else None
+
+    def commands(self, surface: str | None = None) -> list[Command]:
+        """Return the commands of a surface, or all, hidden ones included, in order of declaration."""
+        return [command for command in self._commands.values() if command.is_on(surface)]
+
+    def suggest(self, name: str, surface: str) -> list[str]:
+        """Return up to three names of visible commands near to this one, the nearest first. Pure; bounded."""
+        return _reg_near(name, [command.name for command in self.commands(surface) if not command.hidden])
+
+    def check(
+        self, *, global_names: Iterable[str] = (), whole: bool = True, **policies: Iterable[str] | None
+    ) -> None:
+        """Check names against each other; cheap. Raises: REGISTRATION_ERROR.
+
+        policies: options of App that name commands: aliases, positionals, passthrough, wait, default_command.
+        whole: no further commands will come.
+        """
+        taken = {name.replace("_", "-"): name for name in global_names}
+        for plain, name in taken.items():
+            if plain in REG_RESERVED_FIELDS | {"version"}:
+                raise RegistrationError(f"the application option {_json_show(name)} is named like a framework option; "
+                                        "rename it")
+        for command in self.commands():
+            for field in command.parameter_names if not command.remote else ():
+                if field.replace("_", "-") in taken:
+                    raise RegistrationError(f"{command.owner}: the parameter {_json_show(field)} is named like an "
+                                            "application option; rename one of them")
+        for option, policy in policies.items() if whole else ():
+            for name in [policy] if isinstance(policy, str) else policy or ():
+                if self.get(name, "cli") is None:
+                    near = " or ".join(self.suggest(str(name), "cli"))
+                    hint = f"did you mean {near}?" if near else "name a command that is exposed on cli"
+                    raise RegistrationError(f"App({option}=...) names {_json_show(str(name))}, which is no shell "
+                                            f"command; {hint}")
+
+
+def _reg_near(text: str, names: Sequence[str]) -> list[str]:
+    """Return up to three names that text may have meant, the nearest first. Pure; work is bounded whatever text is.
+
+    >>> _reg_near("shwo", ["show", "wipe"]), _reg_near("Show-All", ["show_all"]), _reg_near("task", ["add_task"])
+    (['show'], ['show_all'], ['add_task'])
+    """
+    from difflib import get_close_matches
+
+    texts = (text, *names[:REG_NEAR_CANDIDATES])
+    wanted, *plain = [name[:REG_NAME_CHARACTERS].lower().replace("-", "_") for name in texts]
+    near = get_close_matches(wanted, plain, REG_NEAR_NAMES)
+    near += [name for name in plain if name not in near and wanted in name.split("_")]
+    return [names[plain.index(name)] for name in near[:REG_NEAR_NAMES]]
+# endregion REG
+
+
+# region ARGV -- tokens to values, never argparse
+# needs: LIMITS ERRORS JSON ENV TYPES REG
+# Pure: tokens and a grammar go in, values and the sentences of every independent fault come out. No prefix of a name
+# ever stands for the name. A grammar is made once per command; reading a line is then one loop over its tokens.
+#
+#     line      = { option of the framework or application } [ command ] { option | word } [ "--" { word } ]
+#     option    = "--" name [ value | "=" text | ":=" json ] | "--no-" boolean | "-" letter [ value | "=" text ]
+#     name      = field | field "." key { "." key } | "." field ...     the leading dot: always the command's own field
+#     option, standing free    "--..." | "-" letter ...                 anything else is a word, "-" and "-5" too
+#     option, after a name     "--..." | "-" letter | "-" letter "=" .. anything else is that name's value
+#     boolean   bare, or with a next token that is exactly true or false; after "=" the words of TYPES_BOOLEANS
+#     array     once per element; or once, as JSON text that begins with "["; or by ":=", alone
+#     unknown   refused; where a field collects them, read as its schema says, or raw: text, true when bare, a list
+#     rest      from the first word that a rest field takes, every token to the end is that field's
+# A field is read by its own schema; a second value of a single one, a whole beside its parts, are faults. Values of
+# secrets, and what follows "=" in an unknown option, are never repeated in a fault.
+
+ARGV_ARGS = 0  # homes of an option: the command's own fields,
+ARGV_GLOBALS = 1  # the application's options,
+ARGV_OPTIONS = 2  # the framework's
+ARGV_VALUE = 0  # kinds of an option: one value,
+ARGV_FLAG = 1  # true when bare,
+ARGV_LIST = 2  # one value per element,
+ARGV_EXTRA = 3  # undeclared, collected as it stands,
+ARGV_HELP = 4  # asks for help, as often as it likes
+ARGV_KINDS = {"boolean": ARGV_FLAG, "array": ARGV_LIST}
+ARGV_NEXT_WORDS = ("true", "false")
+ARGV_ALIAS_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+ARGV_COMPOSED = frozenset(("format", "$ref", "anyOf", "oneOf", "allOf"))  # beside these a type is not all there is
+#: framework options that take more than text: the type of the value, and what a fault expects
+ARGV_FRAMEWORK = {
+    "wait-timeout": ("number", "a positive number of seconds"), "top": ("integer", "a positive whole number"),
+    "output-dir": ("string", "a folder"), "table": ("array", "names of fields with commas between them"),
+}
+
+
+class _ArgvOption:
+    """What a name on the line stands for: where its value goes and how its text is read."""
+
+    def __init__(
+        self, name: str, shown: str, home: int, schema: Any, root: Any, field: Field | None, path: Sequence[str] = ()
+    ) -> None:
+        self.name = name  #: key in its home
+        self.shown = shown  #: canonical spelling, safe to print
+        self.home = home  #: index of the home in a line's homes
+        self.schema = schema  #: JSON Schema of the value
+        self.root = root  #: where references in schema lead
+        self.field = field  #: the field it gives a value to, whole or a part; None for the framework's
+        self.place: tuple[Any, ...] = (home, name, *path)  #: where the value goes: home, name, then keys of a part
+        kind = _argv_type(schema)
+        kind = kind if isinstance(kind, str) else "".join(_types_kinds(schema, root) - {"null"})
+        self.kind = ARGV_KINDS.get(kind, ARGV_VALUE)  #: one of the five kinds; several types have none of their own
+        #: text of the whole value -> JSON value; raises _TypesUnreadable
+        self.read = _argv_read_flag if self.kind == ARGV_FLAG else self.reader(schema)
+
+    @property
+    def secret(self) -> bool:
+        """Whether a fault must not repeat the value; an undeclared one may be a secret under a mistyped name."""
+        field = self.field
+        shape = field.shape if field is not None else None
+        declared = field is not None and field.secret or shape is not None and shape.has_role("secret")
+        return declared or self.kind == ARGV_EXTRA
+
+    def element(self, number: int) -> Callable[[str], Any]:
+        """Return what reads the text of one element of an array; each may have a schema of its own."""
+        return self.reader(_types_element(self.schema, self.root, number))
+
+    def reader(self, schema: Any) -> Callable[[str], Any]:
+        """Return what reads the text of the value, or of one inside it, by its schema.
+
+        Short digits, which are what is mostly typed, need none of the care that _types_read_text takes.
+        """
+        kind, loose, root = _argv_type(schema), self.field and self.field.path, self.root
+        room = JSON_DEPTH_LEVELS - len(self.place)  # what is around the value has levels too
+        if kind == "string":
+            return str if loose else _argv_read_text
+
+        def read(text: str) -> Any:
+            value = _types_read_text(schema, text if loose else _argv_read_text(text), root)
+            if len(text) > JSON_DEPTH_LEVELS and isinstance(value, (list, dict)):
+                try:
+                    _json_check_depth(text.encode("utf-8"), room)
+                except _JsonFault as fault:
+                    raise _TypesUnreadable(f"no {fault.reason}") from None
+            return value
+
+        def read_number(text: str) -> Any:
+            digits = text.replace(".", "", 1) if kind == "number" else text
+            if len(text) < ARGV_SHORT_DIGITS and digits.isdigit() and text.isascii():
+                if text[0] not in "0." and text[-1] != ".":
+                    return float(text) if "." in text else int(text)
+            return read(text)
+
+        return read_number if kind in ("integer", "number") else read
+
+
+class _ArgvGrammar:
+    """Everything that may stand on the line of one command, looked up by its spelling. Made once, read often.
+
+    fields None: the command is not known, and only framework and application options are taken. leading: the part of
+    the line before the command, where --version is an option and --help takes a text to search for.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        fields: Sequence[Field] | None,
+        root: Any,
+        app_fields: Sequence[Field] = (),
+        app_root: Any = True,
+        aliases: Mapping[str, str] | None = None,
+        positionals: Sequence[str] | None = None,
+        passthrough: str | None = None,
+        leading: bool = False,
+    ) -> None:
+        self.name = name  #: the command, for messages
+        self.known = fields is not None  #: whether the command's fields are known
+        self.leading = leading  #: whether this is the part before the command
+        self.words: dict[str, _ArgvOption] = {}  #: spelling with its dashes -> option
+        self.negatives: dict[str, _ArgvOption] = {}  #: --no-name -> boolean option
+        self.positionals: list[_ArgvOption] = []  #: options that words fill, in order
+        self.tail: _ArgvOption | None = None  #: the last of them where it takes every further word
+        self.rest = False  #: whether the tail takes options too, from its first word on
+        self._add_framework()
+        self._add_fields(app_fields, app_root, ARGV_GLOBALS, ())
+        own = self._add_fields(fields or (), root, ARGV_ARGS, (aliases or {}).items())
+        for field, _, variadic in _argv_usage(fields or (), positionals, root, passthrough):
+            self.positionals.append(own[field.name])
+            if variadic:
+                self.tail, self.rest = own[field.name], field.rest
+        #: option of the field that collects unknown options
+        self.collector = own[passthrough] if passthrough in own and passthrough is not None else None
+        odd = any("=" in word for word in self.words)
+        #: what usual cases need, where no name holds "=": spelling -> whether it is a boolean, name, home and reader
+        self.plain = {
+            word: (one.kind == ARGV_FLAG, one.name, one.home, one.read)
+            for word, one in self.words.items() if one.kind in (ARGV_VALUE, ARGV_FLAG) and not odd
+        }
+        self.longest = max(map(len, self.words)) + 2  #: where a declared name with ":=" ends at the latest
+
+    def _add(self, word: str, option: _ArgvOption) -> None:
+        """Enter an option under a spelling that is still free."""
+        if word != "--" and self.words.setdefault(word, option) is option and option.kind in (ARGV_FLAG, ARGV_HELP):
+            self.negatives.setdefault("--no-" + word[2:], option)
+
+    def _add_framework(self) -> None:
+        for name, form, _, _ in REG_OPTIONS:
+            schema = {"type": "boolean" if form == "boolean" else "string"}
+            option = _ArgvOption(name.replace("-", "_"), "--" + name, ARGV_OPTIONS, schema, True, None)
+            if name in ARGV_FRAMEWORK:
+                option.read = _argv_framework_reader(*ARGV_FRAMEWORK[name])
+            if name == "help":
+                self.words["-h"] = option
+                option.kind = ARGV_HELP
+            if name != "version" or self.leading:
+                self._add(option.shown, option)
+
+    def _add_fields(
+        self, fields: Sequence[Field], root: Any, home: int, aliases: Iterable[tuple[str, str]]
+    ) -> dict[str, _ArgvOption]:
+        """Enter fields: every exact name, each free name with `_` written `-`, the command's `--.name`, the aliases."""
+        made = {field.name: _ArgvOption(field.name, "", home, field.schema, root, field) for field in fields}
+        dashed: dict[str, _ArgvOption | None] = {}
+        for name, option in made.items():
+            self._add("--" + name, option)
+            word = "--" + name.replace("_", "-")
+            dashed[word] = None if word in dashed else option
+        for word, only in dashed.items():
+            if only is not None:
+                self._add(word, only)
+        for field in fields:
+            option, word = made[field.name], "--" + field.public_name
+            if home == ARGV_ARGS:
+                self._add("--." + field.name, option)
+            option.shown = _argv_safe(word if self.words.get(word) is option else "--." + field.name)
+        for letter, name in [*aliases, *((field.alias or "", field.name) for field in fields)]:
+            if letter and name in made:
+                self.words.setdefault("-" + letter, made[name])
+        return made
+
+
+class _ArgvLine:
+    """One line as it is read, and what came of it."""
+
+    command: str | None = None  #: of a route: the command's word or the default's name; None: none is called
+    version = False  #: of a route: whether the version is asked for
+    help: str | None = None  #: None: not asked; "": asked; else the text to search for
+    unknown = False  #: whether a name was not understood, so that words may stand in wrong places
+
+    def __init__(self, grammar: _ArgvGrammar) -> None:
+        self.grammar = grammar  #: what may stand here
+        self.tokens: list[str] = []  #: of a route: every other token, order kept
+        self.args: dict[str, Any] = {}  #: the command's fields that were given, read
+        self.globals: dict[str, Any] = {}  #: the application's options that were given, read
+        self.options = Options()  #: the framework's options
+        self.faults: list[str] = []  #: a sentence each, in the order of the line; under help only global_faults
+        self.global_faults: list[str] = []  #: those of application options
+        self.homes: tuple[dict[str, Any], ...] = (self.args, self.globals, self.options.__dict__)  #: what values go to
+        self.parts: set[tuple[Any, ...]] = set()  #: places of the objects that are given in parts
+        #: place of an array -> the object it goes into, its option, and what was given for each element
+        self.lists: dict[tuple[Any, ...], tuple[dict[str, Any], _ArgvOption, list[tuple[Any, ...]]]] = {}
+        self.words: list[int] = []  #: tokens that wait for a place
+        self.found: list[tuple[int, bool, str]] = []  #: faults: token, whether of an application option, sentence
+
+    def add_fault(self, index: int, sentence: str, option: _ArgvOption | None = None) -> None:
+        """Note a fault at a token."""
+        self.found.append((index, option is not None and option.home == ARGV_GLOBALS, sentence))
+
+
+# Reading text
+
+
+def _argv_is_text(text: str) -> bool:
+    """Tell whether a token is proper text: bytes of argv that were not UTF-8 arrive as lone surrogates. Pure."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _argv_type(schema: Any) -> Any:
+    """Return the type of a schema where it alone says how text is read, else None. Pure."""
+    return schema.get("type") if isinstance(schema, dict) and ARGV_COMPOSED.isdisjoint(schema) else None
+
+
+def _argv_read_text(text: str) -> str:
+    if text.isascii() or _argv_is_text(text):
+        return text
+    raise _TypesUnreadable("UTF-8 text")
+
+
+def _argv_read_flag(text: str) -> bool:
+    value = TYPES_BOOLEANS.get(text.lower())
+    if value is None:
+        raise _TypesUnreadable("true or false")
+    return value
+
+
+def _argv_framework_reader(kind: str, expected: str) -> Callable[[str], Any]:
+    """Return what reads the text of an option of ARGV_FRAMEWORK."""
+
+    def read(text: str) -> Any:
+        value: Any = None
+        try:
+            if kind == "array":
+                value = tuple(name.strip() for name in _argv_read_text(text).split(",") if name.strip())
+            else:
+                value = _types_read_text({"type": kind}, text, True)
+        except _TypesUnreadable:
+            pass
+        if not value or kind in ("integer", "number") and value < 0:
+            raise _TypesUnreadable(expected)
+        return value
+
+    return read
+
+
+def _argv_value(line: _ArgvLine, option: _ArgvOption, use: tuple[Any, ...], number: int | None = None) -> Any:
+    """Return the value of a use, or of one element of an array; what cannot be read is a fault, and None stands for it.
+
+    use: the token's index, the option's spelling ("" for a word), the text after it, whether that is JSON.
+    """
+    index, head, text, assigned = use
+    if text is None:
+        return True
+    try:
+        if assigned:
+            return _json_loads(text, max_depth=JSON_DEPTH_LEVELS - len(option.place))
+        return option.read(text) if number is None else option.element(number)(text)
+    except _TypesUnreadable as fault:
+        expected, reason = fault.expected, ""
+    except _JsonFault as fault:
+        expected, reason = "JSON", f" ({fault.reason})"
+    shown = option.shown + ":=" if assigned else _argv_spelled(option, head)
+    line.add_fault(index, _argv_expects(shown, expected, text, option.secret) + reason, option)
+    return None
+
+
+def _argv_elements(line: _ArgvLine, option: _ArgvOption, uses: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Return an array of what was given for each of its elements."""
+    return [_argv_value(line, option, use, number) for number, use in enumerate(uses)]
+
+
+# Words for faults
+
+
+def _argv_safe(text: str) -> str:
+    """Return a name as it may be printed. Pure."""
+    return _env_human(text, limit=ERRORS_QUOTED_CHARACTERS)
+
+
+def _argv_expects(shown: str, expected: str, text: str, secret: bool) -> str:
+    """Return the sentence for text that cannot be read. Pure."""
+    return f"{shown} expects {expected}" + ("" if secret else f", got {_json_show(text, ERRORS_QUOTED_CHARACTERS)}")
+
+
+def _argv_spelled(option: _ArgvOption, head: str) -> str:
+    """Return an option as the user spelled it, with its full name beside an alias; <name> for a word. Pure."""
+    if not head and option.field is not None:
+        return f"<{_argv_safe(option.field.public_name)}>"
+    return option.shown if head[:2] == "--" else f"{head} ({option.shown})"
+
+
+def _argv_unknown(line: _ArgvLine, head: str) -> str:
+    """Return the sentence for a name that nothing declares; never with the value beside it or attached to it."""
+    grammar, words, letter = line.grammar, line.grammar.words, head[:2]
+    if letter != "--":
+        if letter in words:
+            return f"{letter} stands apart from other letters; a value follows it as {letter} VALUE or {letter}=VALUE"
+        letters = ", ".join(sorted(word for word in words if len(word) == 2))
+        return f"unknown option {letter}; the short options are {letters}"
+    hint = f"{grammar.name} --help lists all of them" if grammar.known else "a command's options stand after its name"
+    if len(line.found) < ARGV_FAULTS:
+        near = _reg_near(head[2:], list({option.shown[2:]: True for option in words.values()}))
+        hint = f"did you mean --{' or --'.join(near)}?" if near else hint
+    return f"unknown option {_argv_safe(head)}; {hint}"
+
+
+# One token after another
+
+
+def _argv_is_option(token: str) -> bool:
+    """Tell whether a token that stands free is an option. Pure."""
+    return token[:1] == "-" and (token[1:2] == "-" or token[1:2] in ARGV_ALIAS_LETTERS)
+
+
+def _argv_is_value(token: str) -> bool:
+    """Tell whether a token after an option that needs a value is that value: --x, -x and -x=... are not. Pure."""
+    return token[:2] != "--" and not (_argv_is_option(token) and token[2:3] in ("", "="))
+
+
+def _argv_find(line: _ArgvLine, index: int, token: str) -> tuple[_ArgvOption | None, str, str | None, bool]:
+    """Return what a token names: its option, its spelling, the text after "=", and whether that is JSON.
+
+    No option, where nothing is called so; that is a fault unless the command itself is not known.
+    """
+    grammar, words, long, cut = line.grammar, line.grammar.words, token[:2] == "--", 0
+    if token in words:
+        return words[token], token, None, False
+    root = grammar.collector if long else None
+    for at, sign in enumerate(token[: grammar.longest]):  # a declared name may itself hold such a sign
+        name = token[:at]
+        if sign == "=" and name in words:
+            return words[name], name, token[at + 1 :], False
+        if sign == "=" and long and name[-1] == ":" and name[:-1] in words:
+            return words[name[:-1]], name[:-1], token[at + 1 :], True
+        if sign == "." and long and name in words:
+            root, cut = words[name], at + 1
+    head, equals, rest = token.partition("=")
+    text = rest if equals else None
+    assigned = text is not None and long and head[-1:] == ":"
+    head = head[:-1] if assigned else head
+    option = grammar.negatives.get(head)
+    if option is not None:
+        if text is not None:
+            line.add_fault(index, f"{_argv_safe(head)} takes no value; write {option.shown}=true or =false", option)
+        return option, head, "false", False
+    if root is not None and cut:
+        option = _argv_find_part(line, index, root, head[cut:].split("."), f"{root.shown}.{_argv_safe(head[cut:])}")
+    elif root is not None and len(head) > 2:
+        option = _argv_find_part(line, index, root, [head[2:]], _argv_safe(head))
+    elif grammar.known:
+        line.add_fault(index, _argv_unknown(line, head))
+    line.unknown = line.unknown or option is None and text is None
+    return option, head, text, assigned
+
+
+def _argv_find_part(
+    line: _ArgvLine, index: int, root: _ArgvOption, path: Sequence[str], shown: str
+) -> _ArgvOption | None:
+    """Return the option for a part of a declared object, `--root.key.key`; None, and a fault, where it has none."""
+    schema, wrong = root.schema, ""
+    if "" in path or len(path) >= JSON_DEPTH_LEVELS or not _argv_is_text("".join(path)):
+        wrong = f"names no part; keys are UTF-8 text with one dot before each, fewer than {JSON_DEPTH_LEVELS}"
+    for at, key in enumerate(() if wrong else path):
+        if "object" not in _types_kinds(schema, root.root):
+            above = ".".join([root.shown, *map(_argv_safe, path[:at])])
+            wrong = f"names a part of {above}, which is not an object"
+            break
+        schema = _types_member(schema, key, root.root)
+    if wrong:
+        line.add_fault(index, f"{shown} {wrong}", root)
+        return None
+    option = _ArgvOption(root.name, shown, root.home, schema, root.root, root.field, path)
+    if root is line.grammar.collector and schema == {}:
+        option.kind = ARGV_EXTRA
+    return option
+
+
+def _argv_take(
+    line: _ArgvLine, tokens: Sequence[str], index: int, found: tuple[_ArgvOption | None, str, str | None, bool]
+) -> int:
+    """Take the option that was found at index, with its value where it has one; return the index after it."""
+    option, head, text, assigned = found
+    after = index + 1
+    if option is None:
+        return after
+    following = tokens[after] if after < len(tokens) else "--"
+    if assigned and option.home == ARGV_OPTIONS:
+        line.add_fault(index, f"{option.shown} does not take :=; write = in its place")
+        return after
+    if text is None and option.kind in (ARGV_FLAG, ARGV_HELP):
+        needle = option.kind == ARGV_HELP and line.grammar.leading and not _argv_is_option(following)
+        text = following if needle or following in ARGV_NEXT_WORDS else None
+        after += text is not None
+    elif text is None and _argv_is_value(following):
+        text = following
+        after += 1
+    elif text is None and option.kind != ARGV_EXTRA:
+        line.add_fault(index, f"{_argv_spelled(option, head)} requires a value, as in {_argv_safe(head)}=VALUE", option)
+        return after
+    if option.kind == ARGV_HELP:
+        asked = TYPES_BOOLEANS.get((text or "true").lower(), text)
+        if asked is not False:
+            line.help = line.help or ("" if asked is True else asked)
+    else:
+        _argv_put(line, option, (index, head, text, assigned))
+    return after
+
+
+def _argv_put(line: _ArgvLine, option: _ArgvOption, use: tuple[Any, ...]) -> None:
+    """Give an option what stands on the line for it: one element more, or its only value."""
+    many = option.kind == ARGV_EXTRA or option.kind == ARGV_LIST and not use[3]
+    if many and option.place in line.lists:
+        line.lists[option.place][2].append(use)
+        return
+    node = _argv_open(line, option, use[0])
+    if many and node is not None:
+        line.lists[option.place] = node, option, [use]
+    elif node is not None:
+        node[option.place[-1]] = _argv_value(line, option, use)
+
+
+def _argv_open(line: _ArgvLine, option: _ArgvOption, index: int) -> dict[str, Any] | None:
+    """Return the object that a value goes into; None, and a fault, where a value is there, around it or in it."""
+    place, node = option.place, line.homes[option.home]
+    for end, key in enumerate(place[1:-1], 2):
+        if key in node and place[:end] not in line.parts:
+            break
+        line.parts.add(place[:end])
+        node = node.setdefault(key, {})
+    else:
+        if place[-1] not in node:
+            node[place[-1]] = None
+            return node
+        if place not in line.parts:
+            form = "; := gives the whole array" if option.kind == ARGV_LIST else ""
+            line.add_fault(index, f"{option.shown} is given more than once{form}", option)
+            return None
+    line.add_fault(index, f"{option.shown} overlaps a value given before; give the whole or its parts", option)
+    return None
+
+
+# Words, and where they go
+
+
+def _argv_take_words(line: _ArgvLine, tokens: Sequence[str], index: int) -> int:
+    """Take a word, or after "--" all that follow, and return the index after it."""
+    grammar, literal = line.grammar, tokens[index] == "--"
+    after = len(tokens) if literal else index + 1
+    if grammar.known and not grammar.rest:
+        line.words.extend(range(index + literal, after))
+    elif grammar.known:
+        # A rest field may begin here and end the options, so that each word finds its place at once.
+        if [option for option in grammar.positionals if option.name not in line.args][:1] == [grammar.tail]:
+            after = len(tokens)
+        _argv_place(line, tokens, range(index + literal, after))
+    return after
+
+
+def _argv_place(line: _ArgvLine, tokens: Sequence[str], words: Sequence[int]) -> None:
+    """Give words to the positional fields that nothing has set, in order; the tail takes all that remain."""
+    grammar, args = line.grammar, line.args
+    waiting = [option for option in grammar.positionals if option.name not in args]
+    for number, index in enumerate(words):
+        if number == len(waiting):
+            line.add_fault(index, _argv_surplus(grammar, tokens[index]))
+            return
+        option = waiting[number]
+        if option is grammar.tail:
+            args[option.name] = _argv_elements(line, option, [(at, "", tokens[at], False) for at in words[number:]])
+            return
+        args[option.name] = _argv_value(line, option, (index, "", tokens[index], False))
+
+
+def _argv_surplus(grammar: _ArgvGrammar, word: str) -> str:
+    """Return the sentence for a word that no positional field can take; it may be a secret in a wrong place. Pure."""
+    labels = [_argv_spelled(option, "") for option in grammar.positionals]
+    if grammar.tail is not None:
+        return f"{labels[-1][:-1]}...> and {grammar.tail.shown} are both given; use one form"
+    secrets = any(option.secret for option in grammar.words.values())
+    what = "" if secrets else " " + _json_show(word, ERRORS_QUOTED_CHARACTERS)
+    return f"unexpected argument{what}; {grammar.name} takes {' '.join(labels) or 'no positional arguments'}"
+
+
+# The whole line
+
+
+def _argv_parse(tokens: Sequence[str], grammar: _ArgvGrammar) -> _ArgvLine:
+    """Read the tokens of a command, its own name left out. Pure; linear in the tokens; raises nothing."""
+    line = _ArgvLine(grammar)
+    plain, homes, next_words, index, count = grammar.plain, line.homes, ARGV_NEXT_WORDS, 0, len(tokens)
+    while index < count:
+        token = tokens[index]
+        entry, after, text = plain.get(token), index + 1, "-"
+        if entry is None:
+            head, _, text = token.partition("=")
+            entry = plain.get(head)
+        elif entry[0]:
+            text = "-" if after < count and tokens[after] in next_words else "true"
+        elif after < count:
+            text = tokens[after]
+            after += 1
+        if entry is not None and text[:1] != "-":  # the usual cases, quickly
+            _, name, home, read = entry
+            values = homes[home]
+            if name not in values:
+                try:
+                    values[name] = read(text)
+                    index = after
+                    continue
+                except _TypesUnreadable:
+                    pass
+        if token != "--" and _argv_is_option(token):
+            index = _argv_take(line, tokens, index, _argv_find(line, index, token))
+        else:
+            index = _argv_take_words(line, tokens, index)
+    if line.words and not line.unknown:
+        _argv_place(line, tokens, line.words)
+    _argv_finish(line)
+    return line
+
+
+def _argv_finish(line: _ArgvLine) -> None:
+    """Make each array of its elements, and put the faults in order."""
+    for node, option, uses in line.lists.values():
+        if option.kind == ARGV_EXTRA:
+            value = [_argv_value(line, option, use) for use in uses]
+            value = value if len(value) > 1 else value[0]
+        elif len(uses) == 1 and str(uses[0][2])[:1] == "[":
+            value = _argv_value(line, option, uses[0])
+        else:
+            value = _argv_elements(line, option, uses)
+        node[option.place[-1]] = value
+    line.options.help = line.help
+    if line.found:
+        found = sorted(line.found, key=lambda fault: fault[0])
+        line.global_faults = _argv_first([sentence for _, shared, sentence in found if shared])
+        line.faults = line.global_faults
+        if line.help is None:
+            line.faults = _argv_first([sentence for _, _, sentence in found])
+
+
+def _argv_first(faults: Sequence[str]) -> list[str]:
+    """Return so many faults as a person reads, each once. Pure."""
+    faults = list(dict.fromkeys(faults))
+    more = len(faults) - ARGV_FAULTS
+    return faults if more <= 0 else [*faults[:ARGV_FAULTS], f"and {more} more faults of this line"]
+
+
+def _argv_route(
+    tokens: Sequence[str], app_fields: Sequence[Field], default_command: str | None, app_root: Any = True
+) -> _ArgvLine:
+    """Find the command of a line. Pure; raises nothing.
+
+    Framework and application options may stand before it. The first word is the command, never a word of the
+    default's; an option that neither knows begins the line of the default command where there is one. Faults are told
+    only where no command is called: the command's own line finds them again.
+    """
+    line = _ArgvLine(
+        _ArgvGrammar(name="", fields=None, root=True, app_fields=app_fields, app_root=app_root, leading=True)
+    )
+    index = 0
+    while index < len(tokens) and tokens[index] != "--" and _argv_is_option(tokens[index]):
+        found = _argv_find(line, index, tokens[index])
+        option, start = found[0], index
+        if option is None:
+            break
+        index = _argv_take(line, tokens, index, found)
+        front = list(tokens[start:index])
+        if option.kind == ARGV_FLAG and found[2] is None and len(front) == 1:
+            front[0] += "=true"  # the command's word will be gone, and the one after it must not become the value
+        if option.place != (ARGV_OPTIONS, "version") or line.found:  # the command's own line knows no such option
+            line.tokens += front
+    after = list(tokens[index:])
+    word = after[0] if after else None
+    if line.options.version:
+        line.version, line.help = True, line.help or ""
+    elif word == "help":
+        line.help = line.help or (after[1] if len(after) > 1 and not _argv_is_option(after[1]) else "")
+    elif word is not None and not _argv_is_option(word):
+        if not line.help:
+            # --help=true before a command asks for that command's help, which its own line finds again.
+            line.help, line.command = None, after.pop(0)
+    elif word == "--":
+        line.add_fault(index, "-- stands before any command; name the command first")
+    elif word is not None and default_command is None:
+        line.add_fault(index, _argv_unknown(line, word.partition("=")[0]))
+    elif line.help is None:
+        line.command = default_command
+    line.tokens += after
+    _argv_finish(line)
+    line.faults = line.faults if line.command is None else []
+    return line
+
+
+# Environment and piped text
+
+
+def _argv_fill(values: dict[str, Any], field: Field, text: str, root: Any, shown: str) -> list[str]:
+    """Give a field one text, read as after `--name=`. Returns what is wrong with it."""
+    option = _ArgvOption(field.name, shown, ARGV_ARGS, field.schema, root, field)
+    try:
+        single = option.kind == ARGV_LIST and text[:1] != "["
+        values[field.name] = [option.element(0)(text)] if single else option.read(text)
+    except _TypesUnreadable as fault:
+        return [_argv_expects(shown, fault.expected, text, option.secret)]
+    return []
+
+
+def _argv_fill_env(values: dict[str, Any], fields: Sequence[Field], root: Any, environ: Mapping[str, str]) -> list[str]:
+    """Fill fields that are not given from their environment variables; an empty one is unset. Returns the faults."""
+    faults = []
+    for field in fields:
+        text = environ.get(field.env, "") if field.env and field.name not in values else ""
+        if text:
+            shown = f"the environment variable {_argv_safe(field.env or '')} (for --{_argv_safe(field.public_name)})"
+            faults += _argv_fill(values, field, text, root, shown)
+    return faults
+
+
+def _argv_fill_text(
+    values: dict[str, Any], field: Field, text: str, root: Any, source: str = "standard input"
+) -> list[str]:
+    """Fill a field from the text of a source, white space around it left out. Returns the faults."""
+    text = text.strip()
+    return _argv_fill(values, field, text, root, f"{source} (for <{_argv_safe(field.public_name)}>)") if text else []
+
+
+def _argv_missing(fields: Sequence[Field], args: Mapping[str, Any], root: Any) -> Field | None:
+    """Return the first required field that is unset and that text can fill: no boolean."""
+    for field in fields:
+        if field.required and field.name not in args and not _argv_is_only(field, root, "boolean"):
+            return field
+    return None
+
+
+# The positional policy
+
+
+def _argv_is_only(field: Field, root: Any, kind: str) -> bool:
+    return _types_kinds(field.schema, root) - {"null"} == {kind}
+
+
+def _argv_usage(
+    fields: Sequence[Field], positionals: Sequence[str] | None, root: Any, passthrough: str | None = None
+) -> list[tuple[Field, bool, bool]]:
+    """Return (field, required, variadic) of each positional, in order; help shows and the parser follows this.
+
+    Without a policy: every field in the order of declaration but booleans, secrets, option-only fields and the one
+    that collects unknown options; nothing stands after a rest or `*args` field. With one: exactly the fields named,
+    and the last of them is variadic where it is an array. Pure.
+    """
+    usage = []
+    named = {field.name: field for field in fields}
+    if positionals is not None:
+        chosen = [named[name] for name in positionals if name in named]
+        return [(field, field.required, field is chosen[-1] and _argv_is_only(field, root, "array"))
+                for field in chosen]
+    for field in fields:
+        if field.option_only or field.secret or field.name == passthrough or _argv_is_only(field, root, "boolean"):
+            continue
+        usage.append((field, field.required, field.variadic or field.rest))
+        if field.variadic or field.rest:
+            break
+    return usage
+
+
+def _argv_check_policy(
+    owner: str,
+    fields: Sequence[Field],
+    *,
+    root: Any,
+    aliases: Mapping[str, str] | None = None,
+    positionals: Sequence[str] | None = None,
+    passthrough: str | None = None,
+    app_fields: Sequence[Field] = (),
+) -> None:
+    """Check what an application says about the line of one command. Raises: REGISTRATION_ERROR."""
+    named = {field.name: field for field in fields}
+    extra = named.get(passthrough or "")
+    if passthrough is not None and (extra is None or "object" not in _types_kinds(extra.schema, root)):
+        raise RegistrationError(f"{owner}: passthrough names {_json_show(passthrough)}, which is no field that holds "
+                                "an object")
+    given = aliases or {}
+    letters: dict[str, str] = {}
+    for letter, name in [*given.items(), *((f.alias, f.name) for f in (*fields, *app_fields) if f.alias)]:
+        wrong = ""
+        if letter not in ARGV_ALIAS_LETTERS or letter == "h":
+            wrong = "must be one ASCII letter other than h, which asks for help"
+        elif name not in named and letter in given:
+            wrong = "stands for none of its fields"
+        elif letters.setdefault(letter, name) != name:
+            wrong = f"stands for {_json_show(letters[letter])} too"
+        if wrong:
+            raise RegistrationError(f"{owner}: the alias {_json_show(letter)} of {_json_show(name)} {wrong}")
+    order, optional = positionals or (), ""
+    for place, name in enumerate(order):
+        field, wrong = named.get(name), ""
+        if field is None:
+            wrong = "which is none of its fields"
+        elif name in order[:place]:
+            wrong = "twice"
+        elif _argv_is_only(field, root, "boolean"):
+            wrong = "a boolean, which is an option only"
+        elif field.required and optional:
+            wrong = f"which is required, after {_json_show(optional)}, which is not"
+        elif field.rest and name != order[-1]:
+            wrong = "which takes the rest of the line, before the last place"
+        elif not field.required:
+            optional = name
+        if wrong:
+            raise RegistrationError(f"{owner}: positionals names {_json_show(name)}, {wrong}")
+# endregion ARGV
+
+
+# region CALL -- Engine: find, admit, run; Admitted; Approval
+# needs: ERRORS ENV JSON LIMITS PATHS REG SCHEMA TYPES
+# Every way in meets here, once its arguments are a JSON object. The order of a call, which is also the order in
+# which it is refused:
+#
+#     find      the command on this surface, by its exact name
+#     admit     hooks.before_call, reading (MODEL), defaults, validation, paths, typed values: no effects
+#     authorise identity, context, lifecycle.before_handle
+#     approve   destructive calls alone: one Approval over the admitted call
+#     handle    the user's function: nothing above may fail after it, nothing below may run before it
+#     check     lifecycle.after_handle, the output against its schema
+#     observe   hooks.on_error, hooks.after_call: they see everything and change nothing
+#
+# A dry run, a plan check and a digest are "admit, then stop". The steps are coroutines that never wait unless a
+# handler does, so one text serves run and arun.
+
+
+class Lifecycle:
+    """What stands around every managed handler.
+
+    before_handle(ctx, args): authorise; raise nk.Error to refuse. after_handle(ctx, result): may raise, or return a
+    value other than None to replace the result. Both may be coroutine functions. Native commands have no lifecycle.
+    """
+
+    def __init__(
+        self,
+        before_handle: Callable[[Ctx, dict[str, Any]], object] | None = None,
+        after_handle: Callable[[Ctx, Any], object] | None = None,
+    ) -> None:
+        self.before_handle = before_handle  #: called after admission, before approval
+        self.after_handle = after_handle  #: called with the handler's result, before it is checked
+
+
+class Hooks:
+    """Observers of managed calls; all are optional.
+
+    before_call(command, args): before admission, without effects; a mapping it returns replaces args and is taken as
+    it is (text in it is not read as numbers). on_error(command, args, error): any refusal or exception, with its
+    traceback. after_call(command, args, outcome): always. The last two are given the admitted arguments where there
+    are any; what they raise is dropped.
+    """
+
+    def __init__(
+        self,
+        before_call: Callable[[Command, dict[str, Any]], Mapping[str, Any] | None] | None = None,
+        on_error: Callable[[Command, dict[str, Any], BaseException], object] | None = None,
+        after_call: Callable[[Command, dict[str, Any], Outcome], object] | None = None,
+    ) -> None:
+        self.before_call = before_call  #: may replace the arguments
+        self.on_error = on_error  #: sees what was raised
+        self.after_call = after_call  #: sees how the call ended
+
+
+class AuthHook(Lifecycle):
+    """A lifecycle that guards scoped commands and fails closed.
+
+    identity(ctx) finds the caller (for most programs ``lambda ctx: ctx.identity``); rules maps each scope to a function
+    of that identity which returns True to allow. A command without a scope is open. No identity source or no identity:
+    UNAUTHORIZED. No rule for the scope, or any answer but True: FORBIDDEN. Both functions may be coroutine functions.
+    """
+
+    def __init__(
+        self,
+        identity: Callable[[Ctx], Any] | None = None,
+        rules: Mapping[str, Callable[[Any], Any]] | None = None,
+        after_handle: Callable[[Ctx, Any], object] | None = None,
+    ) -> None:
+        super().__init__(self._authorise, after_handle)
+        self.identity = identity  #: finds the caller from the context of a call
+        self.rules = dict(rules or {})  #: scope -> does this identity have it
+
+    def _authorise(self, ctx: Ctx, args: dict[str, Any]) -> object:
+        if ctx.command.scope is None:
+            return None
+        who = self.identity(ctx) if self.identity is not None else None
+        return _call_then(who, lambda found: self._judge(ctx, found))
+
+    def _judge(self, ctx: Ctx, who: Any) -> object:
+        if who is None:
+            raise Error("UNAUTHORIZED", f"{ctx.command.name} needs the scope {ctx.command.scope}, "
+                        "and nobody is signed in")
+        rule = self.rules.get(ctx.command.scope or "")
+        return _call_then(rule(who) if rule is not None else False, lambda allowed: self._check(ctx, allowed))
+
+    def _check(self, ctx: Ctx, allowed: Any) -> None:
+        if allowed is not True:
+            raise Error("FORBIDDEN", f"{ctx.command.name} needs the scope {ctx.command.scope}, "
+                        "which this identity does not have")
+
+
+class Admitted:
+    """A call that may run: its arguments are complete, valid and final."""
+
+    __slots__ = ("call", "args", "values", "paths", "entered", "_digest", "_facts")
+
+    def __init__(
+        self, call: Call, args: dict[str, Any], values: Any, paths: list[tuple[Any, ...]], facts: Engine
+    ) -> None:
+        self.call = call  #: what was asked
+        self.args = args  #: final JSON: defaults filled in, paths resolved; never changed after this point
+        self.values = values  #: the same as the typed Python values the function receives
+        self.paths = paths  #: the places in args that were resolved as paths
+        self.entered = False  #: whether the handler was reached
+        self._facts = facts
+        self._digest = ""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 in hex over application, command, schema, sandbox, globals, profile and args. Computed when asked."""
+        if not self._digest:
+            self._digest = self._facts.digest(self)
+        return self._digest
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether the command destroys something, so that an Approval must cover this call."""
+        return self.call.command.destructive
+
+
+class Approval:
+    """Say who lets a destructive call happen: nobody, the caller, or a person who is asked.
+
+    kind none: nobody; all: every call; digest: the one admitted call of that digest; names: commands of those names;
+    ask: whatever a person answers. Nothing that a model, a plan or a remote system sends can become an Approval.
+    """
+
+    __slots__ = ("kind", "value")
+
+    def __init__(self, kind: str, value: Any = None) -> None:
+        self.kind = kind  #: none, all, digest, names or ask
+        self.value = value  #: the digest, the set of command names, or the function that asks
+
+    def check_covers(self, admitted: Admitted) -> None:
+        """Return when the call is approved. Raises: CONFIRMATION_REQUIRED. Asks a person where the kind is ask."""
+        name = admitted.call.command.name
+        hint = None
+        if self.kind == "all" or self.kind == "names" and name in self.value:
+            return
+        if self.kind == "digest":
+            if self.value == admitted.digest:
+                return
+            why = f"{name} is destructive, and the approval is for another call than this one"
+        elif self.kind == "ask":
+            answer = self.value(admitted)
+            if answer is True:
+                return
+            if answer is None:
+                why, hint = f"{name} is destructive and needs a confirmation", "pass --yes to confirm"
+            else:
+                why = f"{name} was not confirmed, so nothing was done"
+        else:
+            why = f"{name} is destructive and needs a confirmation"
+        raise Error("CONFIRMATION_REQUIRED", why, hint=hint)
+
+
+class Engine:
+    """Runs calls against one registry for one process, line loop or server. Holds everything that is found once."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        env: Env,
+        app: Any,
+        name: str,
+        version: str,
+        hooks: Hooks | None = None,
+        lifecycle: Lifecycle | None = None,
+        resolve_auth: Callable[[], Any] | None = None,
+        make_context: Callable[[Any], Any] | None = None,
+        globals_json: Mapping[str, Any] | None = None,
+        globals_value: Any = None,
+        options: Options | None = None,
+        profile: str | None = None,
+        sandbox: Any = None,
+        exit_codes: Mapping[str, int] | None = None,
+        capture: bool = False,
+    ) -> None:
+        self.registry = registry  #: the commands
+        self.env = env  #: the outside world
+        self.app = app  #: what ctx.app shows
+        self.name, self.version = name, version  #: part of every digest
+        self.hooks = hooks or Hooks()  #: observers
+        self.lifecycle = lifecycle or Lifecycle()  #: what stands around a managed handler
+        self.globals_json = globals_json or {}  #: application options as JSON, part of every digest
+        self.globals_value = globals_value  #: the same as the application sees them
+        self.options = options or Options()  #: framework options of this line
+        self.profile = profile  #: resolved profile name, part of every digest
+        self.sandbox = sandbox  #: a Sandbox, UNCONFINED, or None
+        self.exit_codes = exit_codes  #: overrides of the table
+        self.capture = capture  #: whether ctx.stdout and ctx.stderr are kept for Outcome.written (in-process calls)
+        self.hidden_salt = b""  #: random; stands in digests so that a secret cannot be guessed from one
+        self._resolve_auth = resolve_auth
+        self._make_context = make_context
+        self._identity: tuple[Any, Any, Error | None] | None = None
+
+    # -- find -------------------------------------------------------------------------------------------------------
+
+    def find(self, name: str, surface: str) -> Command:
+        """Return the command of exactly this name on this surface. Raises: NOT_FOUND with the nearest names. Pure."""
+        command = self.registry.get(name, surface)
+        if command is None:
+            raise _call_unknown(self.registry, name, surface)
+        return command
+
+    # -- admit ------------------------------------------------------------------------------------------------------
+
+    def admit(self, call: Call) -> Admitted:
+        """Return the call with complete, valid, final arguments; calls nothing of the user's but hooks.before_call.
+
+        Raises: VALIDATION_ERROR, SANDBOX_ESCAPE, or what before_call refuses with. Reads the file system for paths.
+        """
+        command = call.command
+        try:
+            args = _json_copy(call.args)
+        except _JsonFault as fault:
+            raise Error("VALIDATION_ERROR", f"the arguments of {command.name} are not JSON: {fault}") from None
+        replaced = self._before_call(command, args)
+        if replaced is not None:
+            args = replaced
+        elif call.reading == "MODEL":
+            args = command.input.read_model(args)
+        shape = command.input
+        args = _call_complete(command, args)
+        if call.surface != "cli":
+            _call_check_declared(command, args)
+        issues = shape.issues(args)
+        if issues:
+            raise _schema_error(issues)
+        paths = shape.locate(args, "path") if shape.has_role("path") else []
+        if paths:
+            args = self._resolve_paths(call, args, paths)
+        return Admitted(call, args, shape.to_python(args), paths, self)
+
+    def _before_call(self, command: Command, args: dict[str, Any]) -> dict[str, Any] | None:
+        hook = self.hooks.before_call
+        if hook is None or command.native:
+            return None
+        replaced = hook(command, _json_copy(args))
+        if replaced is None:
+            return None
+        if not hasattr(replaced, "keys"):
+            raise Error("INTERNAL_SERVER_ERROR", f"hooks.before_call returned a {type(replaced).__name__} for "
+                        f"{command.name}, which is neither a mapping nor None")
+        return {key: replaced[key] for key in replaced.keys()}
+
+    def _resolve_paths(self, call: Call, args: dict[str, Any], paths: list[tuple[Any, ...]]) -> dict[str, Any]:
+        """Return args with every path resolved below the sandbox, or as typed where the application has none."""
+        sandbox = self.sandbox
+        trusted = call.surface == "cli"
+        if sandbox is None and not trusted:
+            raise Error("SANDBOX_ESCAPE", f"{call.command.name} takes a path, and this application has no sandbox",
+                        hint="the application can name a folder with App(sandbox=...)")
+        args = _json_copy(args)
+        for place in paths:
+            holder: Any = args
+            for step in place[:-1]:
+                holder = holder[step]
+            text = holder[place[-1]]
+            if sandbox is None or sandbox is UNCONFINED:
+                _paths_check_text(text)
+            else:
+                holder[place[-1]] = sandbox.resolve(text, self.env.cwd if trusted else sandbox.root)
+        return args
+
+    def digest(self, admitted: Admitted) -> str:
+        """Return the SHA-256 that approval, journal and question quote. Secrets enter it under a random salt."""
+        shape = admitted.call.command.input
+        args = admitted.args
+        if shape.has_role("secret"):
+            self.hidden_salt = self.hidden_salt or self.env.random(CALL_SALT_BYTES)
+            args = _json_copy(args)
+            for place in shape.locate(args, "secret"):
+                _call_put(args, place, _json_digest([self.hidden_salt.hex(), _call_at(args, place)]))
+        root = self.sandbox.root if isinstance(self.sandbox, Sandbox) else None
+        return _json_digest({
+            "app": self.name, "version": self.version, "command": admitted.call.command.name,
+            "schema": _json_digest(shape.schema), "sandbox": root, "globals": self.globals_json,
+            "profile": self.profile, "args": args,
+        })
+
+    # -- run --------------------------------------------------------------------------------------------------------
+
+    async def perform(self, call: Call, approval: Approval, *, live: bool = False) -> Outcome:
+        """Admit and run a call; every refusal and failure is an Outcome, never an exception. live: inside a loop."""
+        try:
+            admitted = self.admit(call)
+        except Exception as error:
+            return self._end(call, call.args, self._failed(call.command, error), error)
+        return await self.run(admitted, approval, live=live)
+
+    async def run(self, admitted: Admitted, approval: Approval, *, live: bool = False) -> Outcome:
+        """Run an admitted call: authorise, approve, handle, check, observe. A dry run stops before it authorises.
+
+        A dry run of a command that previews goes the whole way with ctx.dry_run, without approval. KeyboardInterrupt
+        and the like go on to the caller after the observers have seen them.
+        """
+        call = admitted.call
+        if call.dry_run and not call.command.previews:
+            return Outcome(True, data=self.resolved_call(admitted))
+        error: BaseException | None = None
+        ctx = self.make_ctx(call)
+        try:
+            result = await self._handle(admitted, approval, ctx, live)
+            outcome = self._succeeded(admitted, result)
+        except Exception as exception:
+            error = exception
+            outcome = self._failed(call.command, exception, admitted)
+        except SystemExit as leaving:
+            if not (call.command.native and call.command.prints):
+                error = leaving
+            outcome = self._left(call.command, leaving)
+        except BaseException as interruption:
+            aborted = Error("REQUEST_ABORTED", "the call was interrupted")
+            self._end(call, admitted.args, Outcome(False, error=aborted, exit_code=self.exit_code(aborted.code),
+                                                   entered=admitted.entered), interruption)
+            raise
+        finally:
+            ctx.end_progress()
+        outcome.entered = admitted.entered
+        if self.capture:
+            outcome.written = _call_written(ctx)
+        return self._end(call, admitted.args, outcome, error)
+
+    async def _handle(self, admitted: Admitted, approval: Approval, ctx: Ctx, live: bool) -> Any:
+        """Authorise, approve, call the handler and return what it returned. Raises: whatever any of them does."""
+        call, command = admitted.call, admitted.call.command
+        if not command.native:
+            ctx.identity, ctx.context = await self.identity(live)
+            if self.lifecycle.before_handle is not None:
+                await _call_settle(self.lifecycle.before_handle(ctx, _json_copy(admitted.args)), live)
+        if call.dry_run:
+            ctx.dry_run = True
+        elif admitted.needs_approval:
+            approval.check_covers(admitted)
+            ctx.confirmed = True
+        if call.cancel is not None:
+            call.cancel.check()
+        admitted.entered = True
+        result = await _call_settle(command.call(admitted.values, ctx), live)
+        if not command.native and self.lifecycle.after_handle is not None:
+            replaced = await _call_settle(self.lifecycle.after_handle(ctx, result), live)
+            result = result if replaced is None else replaced
+        return result
+
+    def _succeeded(self, admitted: Admitted, result: Any) -> Outcome:
+        """Return the outcome of a handler that returned; what it returned is checked before anyone sees it."""
+        command = admitted.call.command
+        if command.native and command.prints:
+            return Outcome(True, data=None)
+        data = _call_output(command, result)
+        if admitted.call.dry_run:
+            data = dict(self.resolved_call(admitted), preview=data)
+        status = 0
+        if command.exit_status is not None:
+            status = command.exit_status(result)
+            if isinstance(status, bool) or not isinstance(status, int) or not 0 <= status <= CALL_STATUS_MAX:
+                raise Error("INTERNAL_SERVER_ERROR", f"exit_code of {command.name} returned no whole number from 0 to "
+                            f"{CALL_STATUS_MAX}")
+        return Outcome(True, data=data, exit_code=status, result=result)
+
+    def _failed(self, command: Command, error: BaseException, admitted: Admitted | None = None) -> Outcome:
+        shown = _call_refusal(command, error)
+        return Outcome(False, error=shown, exit_code=self.exit_code(shown.code))
+
+    def _left(self, command: Command, leaving: SystemExit) -> Outcome:
+        """Return the outcome of a handler that called sys.exit: only a native that prints for itself may."""
+        code = leaving.code
+        if not (command.native and command.prints):
+            return self._failed(command, leaving)
+        if code is None or isinstance(code, int):
+            status = (code or 0) & CALL_STATUS_MAX
+            return Outcome(status == 0, exit_code=status)
+        self.env.write_err(self.env.human(str(code), lines=True) + "\n")
+        return Outcome(False, exit_code=ERRORS_EXIT_OTHER)
+
+    def _end(self, call: Call, args: dict[str, Any], outcome: Outcome, error: BaseException | None) -> Outcome:
+        """Let the observers see the end of a managed call; what they raise changes nothing."""
+        if error is not None and (not isinstance(error, Error) or error.__cause__ is not None):
+            _call_trace(self.env, error.__cause__ or error)
+        hooks = self.hooks
+        if call.command.native or hooks.on_error is None and hooks.after_call is None:
+            return outcome
+        try:
+            seen = _json_copy(args)
+        except _JsonFault:
+            seen = dict(args)  # a call made in process may hold anything; it was refused for that
+        try:
+            if error is not None and hooks.on_error is not None:
+                hooks.on_error(call.command, seen, error)
+        except Exception as fault:
+            _call_trace(self.env, fault)
+        try:
+            if hooks.after_call is not None:
+                hooks.after_call(call.command, seen, outcome)
+        except Exception as fault:
+            _call_trace(self.env, fault)
+        return outcome
+
+    # -- what is found once -----------------------------------------------------------------------------------------
+
+    async def identity(self, live: bool = False) -> tuple[Any, Any]:
+        """Return (identity, context), found at most once, failure included. Raises: what resolve_auth refused with."""
+        if self._identity is None:
+            try:
+                who = await _call_settle(self._resolve_auth(), live) if self._resolve_auth is not None else None
+                what = await _call_settle(self._make_context(who), live) if self._make_context is not None else None
+                self._identity = (who, what, None)
+            except Exception as error:
+                unknown = Error("INTERNAL_SERVER_ERROR", "the identity of the caller could not be found out")
+                unknown.__cause__ = error
+                self._identity = (None, None, error if isinstance(error, Error) else unknown)
+        who, what, failure = self._identity
+        if failure is not None:
+            raise failure
+        return who, what
+
+    def make_ctx(self, call: Call) -> Ctx:
+        """Return the context a handler sees, before identity and confirmation are known."""
+        if self.capture:
+            import io
+
+            out: Any = io.StringIO()
+            err: Any = io.StringIO()
+        else:
+            err = self.env.stderr_text()
+            out = self.env.stdout_text() if call.command.native and call.command.prints else err
+        return Ctx(
+            app=self.app, command=call.command, env=self.env, call_id=call.id, surface=call.surface,
+            sandbox=self.sandbox if isinstance(self.sandbox, Sandbox) else None, globals=self.globals_value,
+            options=self.options, profile=self.profile, cancel=call.cancel, stdout=out, stderr=err,
+        )
+
+    def resolved_call(self, admitted: Admitted) -> dict[str, Any]:
+        """Return {"command", "args"} as dry runs and questions show it: final values, secrets as ***. Pure."""
+        args = admitted.args
+        shape = admitted.call.command.input
+        if shape.has_role("secret"):
+            args = _json_copy(args)
+            for place in shape.locate(args, "secret"):
+                _call_put(args, place, CALL_MASK)
+        return {"command": admitted.call.command.name, "args": args}
+
+    def exit_code(self, code: str) -> int:
+        """Return the exit code of an error code under this application's overrides. Pure."""
+        return exit_code(code, self.exit_codes)
+
+
+def _call_trace(env: Env, error: BaseException) -> None:
+    """Print the traceback of an unexpected exception on standard error where KNAIF_TRACE=1 asks for it."""
+    if env.environ.get("KNAIF_TRACE") == "1":
+        import traceback
+
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        env.write_err(env.human(text, lines=True))
+
+
+def _call_drive(steps: Any) -> Any:
+    """Return what a coroutine of this section returns; without a live loop it never waits, so one step is all."""
+    try:
+        steps.send(None)
+    except StopIteration as end:
+        return end.value
+    steps.close()
+    raise Error("INTERNAL_SERVER_ERROR", "a step waited for an event loop that is not there")
+
+
+async def _call_settle(value: Any, live: bool) -> Any:
+    """Return value, awaited where it is awaitable: in the running loop when live, else in a loop of its own."""
+    if not hasattr(value, "__await__"):
+        return value
+    if live:
+        return await value
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_call_await(value))
+    if hasattr(value, "close"):
+        value.close()
+    raise Error("BAD_REQUEST", "a coroutine handler cannot be run synchronously inside a running event loop: await "
+                "arun or ainvoke instead")
+
+
+async def _call_await(value: Any) -> Any:
+    return await value
+
+
+def _call_then(value: Any, use: Callable[[Any], Any]) -> Any:
+    """Return use(value), now or, where value is awaitable, as a coroutine that awaits it first."""
+    if not hasattr(value, "__await__"):
+        return use(value)
+
+    async def later() -> Any:
+        result = use(await value)
+        return await result if hasattr(result, "__await__") else result
+
+    return later()
+
+
+def _call_complete(command: Command, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return args in the order of declaration, with the default of every field that was left out. Pure."""
+    complete = {}
+    for field in command.fields:
+        name = field.name
+        if name in args:
+            complete[name] = args[name]
+        elif field.default is not TYPES_ABSENT:
+            default = field.default
+            complete[name] = _json_copy(default) if isinstance(default, (list, dict)) else default
+    if len(complete) < len(args) or not args.keys() <= complete.keys():
+        complete.update((name, args[name]) for name in args if name not in complete)
+    return complete
+
+
+def _call_check_declared(command: Command, args: Mapping[str, Any]) -> None:
+    """Refuse arguments that the command does not declare, whatever its schema says. Raises: VALIDATION_ERROR."""
+    declared = {field.name for field in command.fields}
+    unknown = [name for name in args if name not in declared]
+    if unknown:
+        raise Error("VALIDATION_ERROR", f"{_json_show(unknown[0])} is not a field of {command.name}",
+                    hint="declared fields: " + (", ".join(sorted(declared)) or "none"))
+
+
+def _call_output(command: Command, result: Any) -> Any:
+    """Return the JSON form of a handler's result. Raises: INTERNAL_SERVER_ERROR, for a wrong output is our fault."""
+    try:
+        if command.output is None:
+            return _json_copy(result)
+        data = command.output.to_json(result)
+        issues = command.output.issues(data)
+    except (_TypesFault, _JsonFault) as fault:
+        place = _json_pointer(fault.path)
+        what = fault.message if isinstance(fault, _TypesFault) else fault.reason
+        raise Error("INTERNAL_SERVER_ERROR", f"{command.name} returned a wrong result"
+                    f"{' at ' + place if place else ''}: {what}") from fault
+    if issues:
+        worst = _schema_error(issues)
+        raise Error("INTERNAL_SERVER_ERROR", f"{command.name} returned a wrong result: {worst.message}")
+    return data
+
+
+def _call_refusal(command: Command, error: BaseException) -> Error:
+    """Return what the caller is told: an Error as it is, anything else as a neutral INTERNAL_SERVER_ERROR."""
+    if isinstance(error, Error):
+        return error
+    if isinstance(error, BrokenPipeError) and command.native and command.prints:
+        return _EnvReaderGone()
+    code, message = getattr(error, "code", None), getattr(error, "message", None)
+    if hasattr(error, "to_wire") and isinstance(code, str) and isinstance(message, str):
+        # The Error of another copy of this file, vendored under another name, is as good as ours.
+        foreign = Error(code, message, details=getattr(error, "details", None), hint=getattr(error, "hint", None))
+        foreign.retryable = getattr(error, "retryable", False) is True
+        return foreign
+    shown = Error("INTERNAL_SERVER_ERROR", f"{command.name} failed unexpectedly",
+                  hint="set KNAIF_TRACE=1 to see the traceback")
+    shown.__cause__ = error
+    return shown
+
+
+def _call_unknown(registry: Registry, name: str, surface: str) -> Error:
+    """Return the NOT_FOUND of a command name, with the nearest names of that surface. Pure."""
+    near = registry.suggest(name, surface)
+    tail = f"; did you mean {' or '.join(near)}?" if near else ""
+    return Error("NOT_FOUND", f"there is no command {_json_show(name)}{tail}",
+                 details={"suggestions": near} if near else None)
+
+
+def _call_written(ctx: Ctx) -> dict[str, str] | None:
+    """Return what the handler wrote to ctx.stdout and ctx.stderr, or None where it wrote nothing. Pure."""
+    texts = {"stdout": ctx.stdout.getvalue(), "stderr": ctx.stderr.getvalue()}
+    return {name: text for name, text in texts.items() if text} or None
+
+
+def _call_at(value: Any, place: Sequence[str | int]) -> Any:
+    for step in place:
+        value = value[step]
+    return value
+
+
+def _call_put(value: Any, place: Sequence[str | int], new: Any) -> None:
+    _call_at(value, place[:-1])[place[-1]] = new
+# endregion CALL
+
+
+# region VIEWS -- count-by, sum, by, sort, top, table over a result; pure
+# needs: LIMITS ERRORS JSON ENV SCHEMA TYPES REG
+# A view answers a question about a listing in place of the listing. The words, one meaning each:
+#
+#     --count-by F            records per value of F, largest group first          {"active": 33, "idle": 33}
+#     --sum F [--by G]        total of F, or one total per value of G              4753
+#     --by G --top N          the same as --count-by G --top N
+#     --sort F [--ascending]  records by F, largest first; without a value: last in both directions
+#     --top N                 the first N entries of the view asked for
+#     --table A,B             those fields as an aligned table: the one shape made for people
+#
+# A field is an exact key of the records, else a dotted path into them. The same fold serves a whole result and a
+# stream: it is fed record by record and holds no more than its answer needs.
+#
+# Order of values: numbers by value, text by code point, booleans, then arrays and objects by canonical text.
+
+
+def view(value: Any, *, count_by: str | None = None, sum: str | None = None, by: str | None = None,
+         sort: str | None = None, ascending: bool = False, top: int | None = None,
+         table: Sequence[str] | None = None) -> Any:
+    """Return a view of a JSON value: the array itself, or the one array field of an object. Pure.
+
+    Counts and sums are objects or numbers, a sorted or cut listing is an array, a table is text without a final line
+    end. Integers stay exact at any size; floats are added as the decimals they print as. Raises: USAGE for options
+    that do not go together, fields no record has, values that cannot be added, and values without one collection.
+
+    >>> view([{"s": "a", "n": 1}, {"s": "b", "n": 2}, {"s": "a", "n": 0.1}], sum="n", by="s")
+    {'b': 2, 'a': 1.1}
+    """
+    asked = _ViewsAsked(count_by, sum, by, sort, ascending, top, tuple(table) if table is not None else ())
+    faults = _views_faults(asked)
+    if faults:
+        raise _ErrorsUsage(faults)
+    records = _views_collection(value)
+    fold = _ViewsFold(asked)
+    fold.add_all(records)
+    return fold.result()
+
+
+class _ViewsAsked:
+    """The view that one call asks for."""
+
+    __slots__ = ("count_by", "sum", "by", "sort", "ascending", "top", "table")
+
+    def __init__(self, count_by: str | None, sum: str | None, by: str | None, sort: str | None, ascending: bool,
+                 top: int | None, table: tuple[str, ...]) -> None:
+        self.count_by = count_by  #: group field of a count
+        self.sum = sum  #: field to add up
+        self.by = by  #: group field of a sum, or of a count with top
+        self.sort = sort  #: field to order by
+        self.ascending = ascending  #: smallest first
+        self.top = top  #: leading entries to keep
+        self.table = table  #: columns, or ()
+
+    @property
+    def any(self) -> bool:
+        """Whether a view was asked for at all."""
+        return bool(self.ascending or self.table) or any(
+            value is not None for value in (self.count_by, self.sum, self.by, self.sort, self.top))
+
+    @property
+    def group(self) -> str | None:
+        """The field whose values make the groups, or None."""
+        return self.count_by if self.count_by is not None else self.by
+
+    @property
+    def fields(self) -> list[str]:
+        """Every field the view names, in the order of the options."""
+        return [name for name in (self.count_by, self.sum, self.by, self.sort, *self.table) if name is not None]
+
+
+def _views_asked(options: Options) -> _ViewsAsked:
+    return _ViewsAsked(options.count_by, options.sum, options.by, options.sort, options.ascending, options.top,
+                       tuple(options.table or ()))
+
+
+def _views_faults(asked: _ViewsAsked) -> list[str]:
+    """Return a sentence for each combination of options that has no one meaning. Pure."""
+    count, total, by, sort, top = asked.count_by, asked.sum, asked.by, asked.sort, asked.top
+    grouped = [name for name, value in (("--count-by", count), ("--sum", total)) if value is not None]
+    faults = []
+    if count is not None and total is not None:
+        faults.append("--count-by and --sum are two questions: ask one of them, or --sum with --by")
+    for name, given in (("--table", bool(asked.table)), ("--sort", sort is not None)):
+        if given and grouped:
+            faults.append(f"{name} works on records, and {grouped[0]} gives groups: pass one of them")
+        if given and by is not None:
+            faults.append(f"{name} works on records, and --by makes groups: pass one of them")
+    if by is not None and count is not None:
+        faults.append("--count-by already groups: leave out --by")
+    if by is not None and count is None and total is None and top is None:
+        faults.append("--by alone asks nothing: add --top, or use --count-by or --sum")
+    if asked.ascending and sort is None:
+        faults.append("--ascending needs --sort: groups come largest first")
+    if top is not None and (isinstance(top, bool) or top < 1):
+        faults.append("--top takes a whole number above 0")
+    if top is not None and not (asked.group is not None or sort is not None or asked.table):
+        faults.append("--top with --sum needs --by: one total has no leading entries" if total is not None else
+                      "--top alone asks nothing: add --sort, --count-by, --by or --table")
+    return faults
+
+
+def _views_unknown(asked: _ViewsAsked, schema: Any) -> list[str]:
+    """Return a fault for each field that the records of this output schema cannot have, as far as it says. Pure."""
+    item = _types_element(schema, schema) if _types_kinds(schema, schema) == {"array"} else None
+    if item is None:
+        members = _schema_resolve(schema, schema)
+        lists = [part for part in (members.get("properties", {}) if isinstance(members, dict) else {}).values()
+                 if _types_kinds(part, schema) == {"array"}]
+        item = _types_element(lists[0], schema) if len(lists) == 1 else None
+    item = _schema_resolve(item, schema)
+    if not isinstance(item, dict) or item.get("additionalProperties") is not False or "patternProperties" in item:
+        return []
+    known = item.get("properties", {})
+    return [f"no record has the field {_views_name(name)}; there are: {', '.join(map(_views_name, known)) or 'none'}"
+            for name in asked.fields if name not in known and name.partition(".")[0] not in known]
+
+
+def _views_collection(value: Any) -> list[Any]:
+    """Return the records a view works on. Raises: USAGE when the value holds none, or more than one collection."""
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict):
+        lists = [key for key, item in value.items() if isinstance(item, list)]
+        if len(lists) == 1:
+            found: list[Any] = value[lists[0]]
+            return found
+        if lists:
+            raise _ErrorsUsage(["a view needs one collection, and the result has several: "
+                                + ", ".join(_json_show(key) for key in lists)])
+    raise _ErrorsUsage([f"a view needs a collection, and the result is {_views_kind(value)} without one"])
+
+
+def _views_kind(value: Any) -> str:
+    kind = _json_kind(value)
+    return {"null": "null", "object": "an object", "array": "an array", "integer": "a number"}.get(kind, f"a {kind}")
+
+
+class _ViewsFold:
+    """Takes records one by one and gives the answer at the end; memory grows with the answer, not with the records."""
+
+    def __init__(self, asked: _ViewsAsked) -> None:
+        self.asked = asked  #: the view
+        self.count = 0  #: records seen
+        self.seen: dict[str, bool] = dict.fromkeys(asked.fields, False)  #: field -> whether some record had it
+        self.names: dict[str, None] = {}  #: fields of the first records, for the message about one that is missing
+        self.groups: dict[Any, Any] = {}  #: key of a group -> its count or _ViewsSum
+        self.values: dict[Any, Any] = {}  #: key of a group that is no text -> the value it stands for
+        self.total = _ViewsSum()  #: of a sum without groups
+        self.kept: list[Any] = []  #: records of a record view
+        self.bounded = asked.sort is not None and asked.top is not None  #: only the leading records are kept
+
+    def add_all(self, records: Iterable[Any]) -> None:
+        """Take records. Raises: USAGE for a record that is no object or a value that cannot be added."""
+        asked = self.asked
+        if asked.sum is not None:
+            self._add_sums(records, asked.sum, asked.group)
+        elif asked.group is not None:
+            self._add_counts(records, asked.group)
+        else:
+            self._add_records(records)
+
+    def _add_counts(self, records: Iterable[Any], name: str) -> None:
+        """Count records by the value of a field. Raises: USAGE."""
+        groups, count = self.groups, self.count
+        read = _views_reader(name)
+        for record in records:
+            if type(record) is not dict:
+                self.count = count
+                raise self._no_record(record)
+            count += 1
+            value = record.get(name, TYPES_ABSENT)
+            if value is TYPES_ABSENT:
+                value = read(record)
+            key = value if type(value) is str else self._group_key(value)
+            if key in groups:
+                groups[key] += 1
+            else:
+                self._note(record, name, value)
+                groups[key] = 1
+        self.count = count
+
+    def _add_sums(self, records: Iterable[Any], name: str, group: str | None) -> None:
+        """Add up a field, per value of the group field where there is one. Raises: USAGE."""
+        read, read_group = _views_reader(name), _views_reader(group or "")
+        total = self.total
+        for record in records:
+            if type(record) is not dict:
+                raise self._no_record(record)
+            self.count += 1
+            if group is not None:
+                value = read_group(record)
+                key = value if type(value) is str else self._group_key(value)
+                if key not in self.groups:
+                    self._note(record, group, value)
+                    self.groups[key] = _ViewsSum()
+                total = self.groups[key]
+            value = read(record)
+            if not self.seen[name]:
+                self._note(record, name, value)
+            if not total.add(value):
+                raise _ErrorsUsage([f"--sum {_views_name(name)}: record {self.count} holds {_json_show(value)}, "
+                                    "which is not a number"])
+
+    def _add_records(self, records: Iterable[Any]) -> None:
+        asked = self.asked
+        limit = asked.top
+        for record in records:
+            if type(record) is not dict:
+                raise self._no_record(record)
+            self.count += 1
+            if not all(self.seen.values()):
+                for name in asked.fields:
+                    self._note(record, name, _views_reader(name)(record))
+            if limit is None or self.bounded or len(self.kept) < limit:
+                self.kept.append(record)
+                if self.bounded and limit is not None and len(self.kept) >= limit * 2 + VIEWS_SORT_SLACK:
+                    self.kept = self._sorted()[:limit]
+
+    def _sorted(self) -> list[Any]:
+        """Return the kept records in order; equal ones stay in the order they came, in both directions."""
+        asked = self.asked
+        if asked.sort is None:
+            return self.kept
+        read = _views_reader(asked.sort)
+        ranked, rest = [], []
+        for record in self.kept:
+            value = read(record)
+            if value is None or value is TYPES_ABSENT:
+                rest.append(record)
+            else:
+                ranked.append((_views_rank(value), record))
+        ranked.sort(key=lambda pair: pair[0], reverse=not asked.ascending)
+        return [record for _rank, record in ranked] + rest
+
+    def result(self) -> Any:
+        """Return the answer. Raises: USAGE when a field was in no record."""
+        asked = self.asked
+        if self.count:
+            for name in asked.fields:
+                if not self.seen[name]:
+                    raise _ErrorsUsage([f"no record has the field {_views_name(name)}; there are: "
+                                        + (", ".join(_views_name(known) for known in self.names) or "none")])
+        if asked.sum is not None and asked.group is None:
+            return self.total.value()
+        if asked.group is not None:
+            return self._labelled()
+        records = self._sorted()
+        if asked.top is not None:
+            records = records[:asked.top]
+        return _views_table(records, asked.table) if asked.table else records
+
+    def _labelled(self) -> dict[str, Any]:
+        totals = [(key, item.value() if isinstance(item, _ViewsSum) else item) for key, item in self.groups.items()]
+        totals.sort(key=lambda pair: pair[1], reverse=True)
+        labels = _views_labels([(key, self.values.get(key, key)) for key, _total in totals])
+        return {labels[key]: total for key, total in totals[:self.asked.top]}
+
+    def _group_key(self, value: Any) -> Any:
+        key = (_json_key(value),) if value is not TYPES_ABSENT else (TYPES_ABSENT,)
+        self.values.setdefault(key, value)
+        return key
+
+    def _note(self, record: dict[str, Any], name: str, value: Any) -> None:
+        if value is not TYPES_ABSENT:
+            self.seen[name] = True
+        elif len(self.names) < VIEWS_NAMES_SHOWN:
+            for known in record:
+                if len(self.names) < VIEWS_NAMES_SHOWN:
+                    self.names.setdefault(known)
+
+    def _no_record(self, record: Any) -> Error:
+        return _ErrorsUsage([f"a view needs records, and entry {self.count + 1} of the collection is "
+                             f"{_views_kind(record)}"])
+
+
+class _ViewsSum:
+    """A total that never rounds on its way: whole numbers at any size, floats as the decimals they print as."""
+
+    __slots__ = ("whole", "decimals", "_decimal", "_add")
+
+    def __init__(self) -> None:
+        self.whole = 0  #: of the integers
+        self.decimals: Any = None  #: exact Decimal of the floats, once there is one
+
+    def add(self, value: Any) -> bool:
+        """Add a number; a missing or null value adds nothing. False: not a number."""
+        kind = type(value)
+        if kind is int:
+            self.whole += value
+        elif kind is float and value - value == 0:  # a number too large for a float reads as infinity
+            self._add_decimal(repr(value))
+        elif value is not None and value is not TYPES_ABSENT:
+            return False
+        return True
+
+    def _add_decimal(self, text: str) -> None:
+        if self.decimals is None:
+            import decimal
+
+            self._decimal, self._add = decimal.Decimal, decimal.Context(prec=VIEWS_SUM_DIGITS).add
+            self.decimals = self._decimal(0)
+        self.decimals = self._add(self.decimals, self._decimal(text))
+
+    def value(self) -> Any:
+        """Return the total: an int, or the float that prints as it; where none does, it is rounded once, here."""
+        if self.decimals is None:
+            return self.whole
+        exact = self._add(self.decimals, self._decimal(self.whole))
+        near = float(exact)
+        if near - near == 0 and self._decimal(repr(near)) == exact:
+            return near
+        return int(exact) if exact == int(exact) else near
+
+
+class _ViewsReader:
+    """Reads the records of a JSON text as they come: an array, one object, or objects one after the other (JSON lines).
+
+    It is no trust door: a repeated key takes its last value unless strict. It holds one block and one record, or the
+    whole of a single object. What follows the end of an array or stands between records is refused with its place.
+    """
+
+    def __init__(self, read: Callable[[int], bytes], strict: bool) -> None:
+        import codecs
+        import json.decoder
+
+        hook = _views_strict_object if strict else None
+        self.read = read  #: number of bytes -> that many or fewer, none at the end
+        self.decode = codecs.getincrementaldecoder("utf-8-sig")().decode  #: bytes -> text
+        decoder: Any = json.decoder.JSONDecoder(object_pairs_hook=hook, parse_constant=_views_constant)
+        self.scan: Any = decoder.scan_once  #: text, place -> value, end
+        self.blank: Any = getattr(json.decoder, "WHITESPACE").match  #: text, place -> match of the white space there
+        self.text = ""  #: what is read and not yet taken
+        self.at = 0  #: where in text the next thing stands
+        self.before = 0  #: characters that were taken and dropped
+        self.ended = False  #: whether text is the last of it
+
+    def batches(self) -> Iterator[list[Any]]:
+        """Yield records, some at a time. Raises: BAD_REQUEST with the position of the fault."""
+        self.skip()
+        if self.text[self.at:self.at + 1] == "[":
+            self.at += 1
+            return self.array()
+        return self.lines()
+
+    def array(self) -> Iterator[list[Any]]:
+        """Yield the items of an array; nothing but white space may follow it."""
+        self.skip()
+        batch: list[Any] = []
+        mark = self.text[self.at:self.at + 1]
+        while mark != "]":
+            self.take(batch, ",")
+            batch.append(self.value())
+            self.skip()
+            mark = self.text[self.at:self.at + 1]
+            if mark == ",":
+                self.at += 1
+                self.skip()
+            elif mark != "]":
+                raise self.fault("expected , or ] after an item of the array")
+            if len(batch) >= VIEWS_BATCH:
+                yield batch
+                batch = []
+        self.at += 1
+        yield batch
+        self.skip()
+        if self.at < len(self.text):
+            raise self.fault("text after the end of the array")
+
+    def lines(self) -> Iterator[list[Any]]:
+        """Yield values that stand on lines of their own; a single object with one array stands for that array."""
+        batch: list[Any] = []
+        alone = True
+        while self.at < len(self.text):
+            self.take(batch, "\n")
+            alone = alone and not batch
+            if self.at == len(self.text) and not self.skip() and self.ended:
+                break
+            batch.append(self.value())
+            between = self.skip()
+            if self.at < len(self.text):
+                alone = False
+                if "\n" not in between:
+                    raise self.fault("expected a line end between two values")
+            if len(batch) >= VIEWS_BATCH:
+                yield batch
+                batch = []
+        if alone and batch:
+            lists = [item for item in batch[0].values() if isinstance(item, list)] if isinstance(batch[0], dict) else []
+            batch = lists[0] if len(lists) == 1 else batch
+        yield batch
+
+    def take(self, batch: list[Any], mark: str) -> None:
+        """Take the values that stand whole in this block, each with its mark right behind it. The fast path."""
+        text, at, scan, blank = self.text, self.at, self.scan, self.blank
+        try:
+            while len(batch) < VIEWS_BATCH:
+                value, end = scan(text, at)
+                if text[end] != mark:
+                    break
+                batch.append(value)
+                at = blank(text, end + 1).end()
+        except (StopIteration, ValueError, RecursionError, IndexError):
+            pass  # what stands there is cut or faulty: value() finds out which
+        self.at = at
+
+    def value(self) -> Any:
+        """Return the value that stands at the current place, reading on until all of it is there."""
+        while True:
+            try:
+                value, end = self.scan(self.text, self.at)
+                if end < len(self.text) or self.ended:
+                    self.at = end
+                    return value
+                place = end
+            except StopIteration as stop:
+                place, said = stop.value, "expected a value"
+            except RecursionError:
+                raise self.fault("a value nested too deeply") from None
+            except ValueError as error:  # JSONDecodeError has a place; too many digits and a repeated key have none
+                place, said = getattr(error, "pos", -1), getattr(error, "msg", str(error))
+                place = len(self.text) if said.startswith("Unterminated") else place
+            if self.ended or place < len(self.text) - VIEWS_CUT_CHARACTERS:
+                self.at = max(place, self.at)
+                raise self.fault("an integer of more than 4,300 digits" if "digits" in said else said)
+            self.more()
+
+    def skip(self) -> str:
+        """Go on to the next character that is no white space, and return what was skipped."""
+        found = self.blank(self.text, self.at)
+        blanks: str = found.group()
+        self.at = found.end()
+        while self.at == len(self.text) and not self.ended:
+            self.more()
+            found = self.blank(self.text, self.at)
+            blanks += found.group()
+            self.at = found.end()
+        return blanks
+
+    def more(self) -> None:
+        """Read on: at least as much again as is held, so that a long value costs no square of its length."""
+        data = self.read(max(VIEWS_BLOCK_BYTES, len(self.text) - self.at))
+        self.ended = not data
+        try:
+            text = self.decode(data, self.ended)
+        except UnicodeDecodeError:
+            self.at = len(self.text)
+            raise self.fault("bytes that are not UTF-8") from None
+        self.text, self.before, self.at = self.text[self.at:] + text, self.before + self.at, 0
+
+    def fault(self, said: str) -> Error:
+        """Return the refusal of what stands at the current place."""
+        return Error("BAD_REQUEST", f"no JSON at character {self.before + self.at + 1}: {said}")
+
+
+def _views_strict_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a repeated key, which --strict refuses")
+    return made
+
+
+def _views_constant(word: str) -> Any:
+    raise ValueError(f"the word {word}, which JSON does not have")
+
+
+def _views_reader(name: str) -> Callable[[dict[str, Any]], Any]:
+    """Return a function that reads a field of a record: the exact key, else the dotted path, else TYPES_ABSENT."""
+    steps = name.split(".")
+
+    def read(record: dict[str, Any]) -> Any:
+        value: Any = record.get(name, TYPES_ABSENT)
+        if value is TYPES_ABSENT and len(steps) > 1:
+            value = record
+            for step in steps:
+                value = value.get(step, TYPES_ABSENT) if type(value) is dict else TYPES_ABSENT
+        return value
+
+    return read
+
+
+def _views_rank(value: Any) -> tuple[int, Any]:
+    """Return a key that orders any two values: numbers, text, booleans, then arrays and objects. Pure."""
+    if isinstance(value, bool):
+        return 2, value
+    if isinstance(value, (int, float)):
+        return 0, value
+    if isinstance(value, str):
+        return 1, value
+    return 3, _json_canonical(value)
+
+
+def _views_labels(groups: Sequence[tuple[Any, Any]]) -> dict[Any, str]:
+    """Return the JSON key of each group, all different: text is itself, other values are their JSON text.
+
+    Text that another group is already called by is written with its quotes; so is text that then looks the same.
+    """
+    labels: dict[Any, str] = {}
+    for key, value in groups:
+        if not isinstance(value, str):
+            labels[key] = repr(value) if value is TYPES_ABSENT else _json_canonical(value).decode("utf-8", "replace")
+    taken = set(labels.values())
+    texts = sorted((key for key, value in groups if isinstance(value, str)), key=len)
+    for key in texts:
+        label = key
+        while label in taken:
+            label = _json_dumps(label)
+        taken.add(label)
+        labels[key] = label
+    return labels
+
+
+def _views_name(name: str) -> str:
+    """Return a field name as messages show it. Pure."""
+    return _env_human(name, limit=ERRORS_QUOTED_CHARACTERS)
+
+
+def _views_table(records: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
+    """Return records as aligned columns: numbers to the right, nothing cut, no control character. Pure."""
+    readers = [_views_reader(name) for name in names]
+    rows = [[_views_cell(read(record)) for read in readers] for record in records]
+    heads = [_views_name(name) for name in names]
+    widths = [max([_views_width(head)] + [_views_width(row[column][0]) for row in rows])
+              for column, head in enumerate(heads)]
+    right = [bool(rows) and all(row[column][1] for row in rows) for column in range(len(names))]
+    lines = []
+    for cells in [[(head, number) for head, number in zip(heads, right)]] + rows:
+        padded = []
+        for (text, number), width in zip(cells, widths):
+            blank = " " * (width - _views_width(text))
+            padded.append(blank + text if number else text + blank)
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def _views_cell(value: Any) -> tuple[str, bool]:
+    """Return (text, whether it is a number) of one cell; a missing field is blank."""
+    if value is TYPES_ABSENT:
+        return "", False
+    if isinstance(value, str):
+        return _env_human(value), False
+    return _json_dumps(value), isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _views_width(text: str) -> int:
+    """Return how many terminal cells a text takes: East Asian wide ones count 2, combining marks 0. Pure."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    width = 0
+    for character in text:
+        if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
+            continue
+        width += 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+    return width
+# endregion VIEWS
+
+
+# region HELP -- top-level and per-command help, search, completion scripts; pure text from the registry
+# needs: LIMITS ERRORS JSON ENV FORMAT SCHEMA TYPES REG ARGV VIEWS
+# Pages are plain text made from commands and fields; nothing here reads the environment, resolves an identity or
+# knows the App. Every name, description, choice and default may come from a remote server, so all of it passes
+# _env_human and is cut by the numbers of LIMITS; a schema may be deep, wide or refer to itself, so every walk over
+# one is bounded. A row of a table is a label (`<action> | -a, --action`) and a text
+#
+#     <integer> [>=1, <=50] (required) — what it is for (default: 5; env: APP_COUNT)
+#
+# whose brackets show only what the schema declares. Completion scripts are one lookup table and one fixed body per
+# shell; the table holds words of HELP_WORD_LETTERS alone and no shell ever evaluates one.
+
+#: the types that a limit bounds, its keyword, what stands before its number; in the order in which a label shows them
+HELP_BOUNDS = (
+    ("integer number", "minimum", ">="),
+    ("integer number", "exclusiveMinimum", ">"),
+    ("integer number", "maximum", "<="),
+    ("integer number", "exclusiveMaximum", "<"),
+    ("integer number", "multipleOf", "multiple of "),
+    ("string", "minLength", "length >="),
+    ("string", "maxLength", "length <="),
+    ("array", "minItems", "items >="),
+    ("array", "maxItems", "items <="),
+    ("object", "minProperties", "keys >="),
+    ("object", "maxProperties", "keys <="),
+)
+HELP_COMPOSITIONS = (("anyOf", "any of: ", " | "), ("oneOf", "one of: ", " | "), ("allOf", "all of: ", " & "))
+HELP_NO_ALIASES: Mapping[str, Any] = {}
+HELP_NOT_EXPOSED = (
+    "This program has commands, but none of them is on the command line: a command opts in with expose=(\"cli\",), "
+    "all of them with App(..., expose=(\"cli\", \"agent\", \"mcp\"))."
+)
+HELP_DESTRUCTIVE = "Destructive: you are asked before it runs; --yes answers in advance."
+HELP_SAFE_INTEGER = 2**53 - 1  # servers written in JavaScript declare it on every integer; it is the type, not a bound
+HELP_WORD_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:@%+=-")
+
+
+def _help_line(text: str, limit: int) -> str:
+    """Return foreign text as one safe line of at most ``limit`` characters. Pure."""
+    return _env_human(" ".join(text[: limit * 2].split()), limit=limit)
+
+
+def _help_columns(text: str) -> int:
+    """Return how many terminal columns the text takes; the signs of our own pages need no table of widths. Pure."""
+    return _views_width(_help_plain(text).replace("...", "."))
+
+
+def _help_plain(text: str) -> str:
+    """Return a page for a stream that carries ASCII alone, so that no escape stands for a dash. Pure."""
+    return text.replace("—", "-").replace("…", "...")
+
+
+def _help_wrap(text: str, width: int, head: str = "", indent: str = "") -> list[str]:
+    """Fill lines of ``width`` columns with the words of one line; ``head`` begins the first, ``indent`` others. Pure.
+
+    A word is never broken, since it may be an address that someone copies. U+00A0 keeps two words together and becomes
+    a blank; it never comes from outside (_help_line).
+    """
+    lines, gap = [head], ""
+    for word in text.split(" "):
+        if gap and _help_columns(lines[-1] + gap + word) > width:
+            lines.append(indent)
+            gap = ""
+        lines[-1] += gap + word
+        gap = " "
+    return [line.rstrip().replace("\xa0", " ") for line in lines]
+
+
+def _help_rows(rows: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """Lay out a table: labels on the left, wrapped text beside them; a long label has a line of its own. Pure."""
+    limit = min(HELP_LABEL_COLUMNS, width // 2)
+    sizes = [_help_columns(label) for label, _ in rows]
+    column = max([size for size in sizes if size <= limit], default=0) + 4
+    lines = []
+    for (label, text), size in zip(rows, sizes):
+        head = "  " + label + " " * (column - size - 2)
+        if size + 4 > column and text:
+            lines.append(head)
+            head = " " * column
+        lines += _help_wrap(text, width, head, " " * column)
+    return lines
+
+
+def _help_paragraphs(text: str, width: int) -> list[str]:
+    """Return a description as filled paragraphs; one with indented lines or list items keeps its own lines. Pure."""
+    text = text.strip().replace("\r\n", "\n").replace("\xa0", " ").expandtabs(4)
+    lines: list[str] = []
+    for block in filter(None, _env_human(text, lines=True, limit=HELP_PAGE_CHARACTERS).split("\n\n")):
+        rows = block.strip("\n").split("\n")
+        kept = any([row.startswith((" ", "- ", "* ")) for row in rows])
+        for row in rows if kept else (" ".join(rows),):
+            margin = " " * min(len(row) - len(row.lstrip(" ")), width // 2)
+            lines += _help_wrap(row.strip(" "), width, margin, margin + "  " * kept)
+        lines.append("")
+    return lines[:-1]
+
+
+def _help_summary(text: str) -> str:
+    """Return the first sentence of a description, in one short line without its full stop. Pure.
+
+    >>> _help_summary("Add a task, e.g. for\\ntomorrow. It is kept in a file."), _help_summary("")
+    ('Add a task, e.g. for tomorrow', '')
+    """
+    line, *others = text.strip()[:HELP_FIELD_CHARACTERS].split("\n")
+    for other in others:
+        if not other.strip()[:1].islower():
+            break
+        line += " " + other
+    sentence: list[str] = []
+    for word in line.split():
+        if sentence and sentence[-1].find(".") == len(sentence[-1]) - 1 and not word[0].islower():
+            break
+        sentence.append(word)
+    line = _help_line(" ".join(sentence), HELP_SUMMARY_COLUMNS)
+    return line[:-1] if line.endswith(".") and not line.endswith("..") else line
+
+
+# Types and bounds
+
+
+def _help_word(value: Any) -> str:
+    """Return a choice, default or example as a person would type it; text that would mislead bare is quoted. Pure."""
+    if isinstance(value, str) and value and value.isprintable() and not set(value) & set(' |"\'\\'):
+        return _help_line(value, HELP_WORD_CHARACTERS)
+    return _json_show(value, HELP_WORD_CHARACTERS)
+
+
+def _help_listed(items: Sequence[Any], show: Callable[[Any], str], sign: str) -> str:
+    """Join the first HELP_CHOICES items as they are shown and count the rest. Pure."""
+    shown = [show(item) for item in items[:HELP_CHOICES]]
+    if len(items) > HELP_CHOICES:
+        shown.append("... %s more" % format(len(items) - HELP_CHOICES, ","))
+    return sign.join(shown)
+
+
+def _help_label(schema: Any, root: Any, nodes: list[int]) -> tuple[str, str]:
+    """Return the name of a type and its bounds in brackets (or nothing); nodes[0] counts down over a label. Pure.
+
+    The name is that of its choices, its format, `element…` of an array, or the JSON type.
+    """
+    nodes[0] -= 1
+    schema = _schema_resolve(schema, root)
+    if not isinstance(schema, dict) or nodes[0] < 0:
+        return ("nothing" if schema is False else "value"), ""
+    choices = _types_literals(schema)
+    composed = [form for form in HELP_COMPOSITIONS if form[0] in schema]
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        if len(kind) > 1 and not composed and choices is None:
+            return _help_label({"anyOf": [dict(schema, type=each) for each in kind]}, root, nodes)
+        kind = kind[0] if len(kind) == 1 else None
+    name = kind or "value"
+    if choices:
+        name = _help_listed(choices, _help_word, "|")
+    elif kind == "array":
+        name, more = _help_label(schema.get("items", True), root, nodes)
+        name = "value…" if more or name == "string" or name.endswith("…") else name + "…"
+    elif kind == "string":
+        form = schema.get("format", schema.get("contentEncoding"))
+        name = form if form in (*FORMAT_CHECKS, "base64", "path") else kind
+    bounds = [
+        words + _json_show(schema[keyword], HELP_WORD_CHARACTERS)
+        for kinds, keyword, words in HELP_BOUNDS
+        if keyword in schema and (kind is None or kind in kinds)
+        and not (kind == "integer" and abs(schema[keyword]) == HELP_SAFE_INTEGER)
+    ]
+    if schema.get("uniqueItems") and kind in ("array", None):
+        bounds.append("items unique")
+    if name == "value" and not bounds and len(composed) == 1 and len(schema[composed[0][0]]) == 1:
+        return _help_label(schema[composed[0][0]][0], root, nodes)
+    for keyword, title, sign in composed:
+        bounds.append(title + _help_listed(
+            schema[keyword], lambda part: "".join(_help_label(part, root, nodes)), sign))
+    return name, " [" + ", ".join(bounds) + "]" if bounds else ""
+
+
+def _help_type(schema: Any, root: Any) -> str:
+    """Return the label of a schema with the bounds it declares, for example ``<integer> [>=1, <=50]``. Pure.
+
+    A composition keeps its meaning: ``<value> [any of: string [length >=1] | null]``.
+    """
+    return _help_line("<%s>%s" % _help_label(schema, root, [HELP_TYPE_NODES]), HELP_TYPE_CHARACTERS)
+
+
+def _help_schema(field: Field, option: _ArgvOption) -> dict[str, Any]:
+    """Return what a row shows of a field as a schema: `X | None = None` as X where X has no bounds of its own. Pure."""
+    schema = _schema_resolve(option.schema, option.root)
+    schema = dict(schema) if isinstance(schema, dict) else {}
+    others = [branch for branch in schema.get("anyOf", ()) if branch != {"type": "null"}]
+    if field.dashed and field.default is None and len(others) == 1:
+        # Leaving the option out is how a person writes None; the label need not say it a second time.
+        if not _help_label(others[0], option.root, [HELP_TYPE_NODES])[1]:
+            schema = dict(_schema_resolve(others[0], option.root))
+    default = None if field.default is TYPES_ABSENT else field.default
+    return dict(schema, default=default, description=field.help, **({"format": "path"} if field.path else {}))
+
+
+def _help_choices(schema: Any, root: Any) -> list[Any]:
+    """Return the values that enum and const offer for a value or, where it is an array, for its elements. Pure."""
+    leaves = _types_leaves(schema, root)
+    for leaf in list(leaves):
+        leaves += _types_leaves(leaf["items"], root) if "items" in leaf and "array" in _types_leaf_kinds(leaf) else []
+    return [value for leaf in leaves for value in _types_literals(leaf) or ()][:HELP_COMPLETION_WORDS]
+
+
+# Arguments
+
+
+def _help_row(label: str, schema: Any, option: _ArgvOption, required: str, more: Sequence[str] = ()) -> tuple[str, str]:
+    """Return the row of an option or a part of one: type, help text, and in brackets default, pattern and more. Pure.
+
+    A default that is or holds a secret is never shown.
+    """
+    about = _schema_resolve(schema, option.root)
+    about = about if isinstance(about, dict) else {}
+    default, facts = about.get("default"), list(more)
+    if default is not False and default not in (None, "", [], {}) and not option.secret:
+        facts.insert(0, "default: " + _help_word(default))
+    if "pattern" in about:
+        facts.append("pattern: " + _help_line(about["pattern"], HELP_WORD_CHARACTERS))
+    if about.get("type") == "array":
+        each = "".join(_help_label(about.get("items", True), option.root, [HELP_TYPE_NODES]))
+        facts += ["each: " + _help_line(each, HELP_TYPE_CHARACTERS)] if " [" in each else []
+    brackets = " (" + "; ".join(facts) + ")" if facts else ""
+    return label, _help_text(_help_type(schema, option.root), required, about.get("description"), brackets)
+
+
+def _help_text(label: str, required: str, text: object, facts: str) -> str:
+    line = _help_line(text, HELP_FIELD_CHARACTERS) if isinstance(text, str) else ""  # an annotation may be anything
+    return label + required + (" —\xa0" + line if line else "") + facts
+
+
+def _help_dotted(found: dict[str, Any], label: str, schema: Any, must: bool, root: Any, level: int = 0) -> None:
+    """Enter option -> (schema, required) of every leaf that dotted options below this one reach, until it is full."""
+    leaves = [leaf for leaf in _types_leaves(schema, root) if level < HELP_MEMBER_LEVELS
+              and (leaf.get("properties") or _types_leaf_kinds(leaf) == {"object"})]
+    before = len(found)
+    for name in {name: None for leaf in leaves for name in leaf.get("properties") or ()}:
+        # What the dotted spelling cannot reach is given as JSON of the whole field.
+        if name and not set(name) & set(".=\\") and not name.endswith(":") and len(found) <= HELP_MEMBER_ROWS:
+            needed = all(name in leaf.get("required", ()) for leaf in leaves)
+            option = label + "." + _help_line(name, HELP_WORD_CHARACTERS)
+            _help_dotted(found, option, _types_member(schema, name, root), needed, root, level + 1)
+    for leaf in leaves:
+        free = leaf.get("additionalProperties", not leaf.get("properties"))
+        if free is not False:
+            # Under a key that nothing describes a dotted value stays the text it is.
+            found[label + ".<key>"] = (free if free and isinstance(free, dict) else {"type": "string"}), False
+    if level and len(found) == before:
+        found[label] = schema, must
+
+
+def _help_arguments(grammar: _ArgvGrammar, home: int, fields: Sequence[Field]) -> list[tuple[str, str]]:
+    """Return the rows of the fields of one home, spelled as the parser does, with their dotted options below. Pure."""
+    options = {option.name: option for option in grammar.words.values() if option.home == home}
+    shorts = {option: word + ", " for word, option in grammar.words.items() if word[1:2] != "-"}
+    rows = []
+    for field in fields:
+        option = options[field.name]
+        place = _help_place(option, grammar) + " | " if option in grammar.positionals else ""
+        required = " (required)" if field.required else ""
+        facts = [text for holds, text in (
+            (field.default is True, "off: --no-" + option.shown[2:]),
+            (field.secret and field.required, "asked for when missing"),
+            (field.env, "env: " + _help_word(field.env)),
+            (field.example is not None, "example: " + _help_word(field.example)),
+        ) if holds]
+        label = place + shorts.get(option, "") + option.shown
+        rows.append(_help_row(label, _help_schema(field, option), option, required, facts))
+        parts: dict[str, Any] = {}
+        _help_dotted(parts, option.shown, option.schema, False, option.root)
+        for label, (schema, must) in list(parts.items())[:HELP_MEMBER_ROWS]:
+            needed = "" if not must else required or " (required with %s)" % option.shown
+            rows.append(_help_row("  " + label, schema, option, needed))
+        if len(parts) > HELP_MEMBER_ROWS:
+            rows.append(("  " + option.shown + "...", "and more; the whole can be given as JSON"))
+    return rows
+
+
+def _help_place(option: _ArgvOption, grammar: _ArgvGrammar) -> str:
+    """Return a positional as usage lines write it: <name>, [name], <name...>. Pure."""
+    field: Any = option.field
+    name = _help_line(field.public_name, HELP_WORD_CHARACTERS) + "..." * (option is grammar.tail)
+    return "<" + name + ">" if field.required else "[" + name + "]"
+
+
+# Pages
+
+
+def _help_titled(title: str, rows: Sequence[tuple[str, str]], width: int) -> list[str]:
+    return ["", title] + _help_rows(rows, width) if rows else []
+
+
+def _help_page(lines: Sequence[str]) -> str:
+    """Join the lines of a page, without blank ones at its ends. Pure."""
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def _help_top(
+    *,
+    name: str,
+    version: str,
+    description: str,
+    commands: Sequence[Command],
+    default: str | None,
+    app_fields: Sequence[Field],
+    app_root: Any = True,
+    notes: Sequence[str] = (),
+    program_options: Sequence[tuple[str, str, str, str]] = REG_OPTIONS,
+    width: int = HELP_WIDTH_MAX_COLUMNS,
+    hint_no_commands: bool = False,
+) -> str:
+    """Return the top-level help. Pure.
+
+    notes: reasons why something is missing, a line each. hint_no_commands: there are commands, none on this surface.
+    """
+    width = min(max(width, HELP_WIDTH_MIN_COLUMNS), HELP_WIDTH_MAX_COLUMNS)
+    shown = [command for command in commands if not command.hidden]
+    place = "" if not shown else " [command] [args]" if default is not None else " <command> [args]"
+    lines = [_help_line(name + " " + version, HELP_NOTE_CHARACTERS)]
+    lines += _help_paragraphs(description, width) + ["", "Usage: " + name + place + " [--flags]"]
+    lines += _help_titled("Commands:", [
+        (command.name, _help_summary(command.description) + " (default)" * (command.name == default))
+        for command in shown
+    ], width)
+    lines += ["", *_help_wrap(HELP_NOT_EXPOSED, width)] if hint_no_commands else []
+    for note in notes:
+        lines += ["", _help_line(note, HELP_NOTE_CHARACTERS)]
+    lines += _help_titled("Global options:", [
+        ("-h, --help" if option == "help" else ("--" + option + " " + metavar).rstrip(), text)
+        for option, _kind, metavar, text in program_options
+    ], width)
+    grammar = _ArgvGrammar(name="", fields=None, root={}, app_fields=app_fields, app_root=app_root)
+    lines += _help_titled("Application options:", _help_arguments(grammar, ARGV_GLOBALS, app_fields), width)
+    if shown:
+        hint = "Run '%s <command> --help' for one command, '%s --help <text>' to search." % (name, name)
+        lines += ["", *_help_wrap(hint, width)]
+    return _help_page(lines)
+
+
+def _help_example(example: str, name: str, command: str) -> list[str]:
+    """Return an example as a whole command line, whether it was written with or without its first words. Pure."""
+    text = _env_human(example.strip(), lines=True, limit=HELP_FIELD_CHARACTERS)
+    first = text.split(" ", 1)[0].split("\n")[0]
+    if first not in (name, "$", "#"):
+        text = name + " " + ("" if first == command else command + " ") + text
+    return ["  " + line.rstrip() for line in text.split("\n")]
+
+
+def _help_command(
+    *,
+    name: str,
+    command: Command,
+    positionals: Sequence[str] | None = None,
+    aliases: Mapping[str, str] = HELP_NO_ALIASES,
+    app_fields: Sequence[Field] = (),
+    app_root: Any = True,
+    width: int = HELP_WIDTH_MAX_COLUMNS,
+    passthrough: str | None = None,
+) -> str:
+    """Return the help of one command; its usage comes from the grammar and policy that the parser follows. Pure.
+
+    Raises: REGISTRATION_ERROR when the command's schema is faulty.
+    """
+    width = min(max(width, HELP_WIDTH_MIN_COLUMNS), HELP_WIDTH_MAX_COLUMNS)
+    fields, extra = command.fields, passthrough or command.passthrough
+    grammar = _ArgvGrammar(name=command.name, fields=fields, root=command.input.schema, app_fields=app_fields,
+                           app_root=app_root, aliases=aliases, positionals=positionals, passthrough=extra)
+    rows = _help_arguments(grammar, ARGV_ARGS, fields)
+    if extra is not None:
+        rows.append(("--<other>", _help_text("<value>", "", "any other option, passed on as it was written", "")))
+    lines = _help_paragraphs(command.description, width)
+    lines += ["", *_help_wrap(HELP_DESTRUCTIVE, width)] if command.destructive else []
+    head = "Usage: " + name + " " + command.name + " "
+    usage = " ".join([*(_help_place(option, grammar) for option in grammar.positionals), "[--flags]"])
+    lines += ["", *_help_wrap(usage, width, head, " " * min(len(head), width // 2))]
+    lines += _help_titled("Arguments:", rows, width)
+    lines += ["", "Examples:"] if command.examples else []
+    for example in command.examples:
+        lines += _help_example(example, name, command.name)
+    lines += _help_titled("Application options:", _help_arguments(grammar, ARGV_GLOBALS, app_fields), width)
+    lines += ["", *_help_wrap("Run '%s --help' for the options that every command has." % name, width)]
+    return _help_page(lines)
+
+
+def _help_search(
+    *, commands: Sequence[Command], needle: str, width: int = HELP_WIDTH_MAX_COLUMNS
+) -> tuple[str, list[Command]]:
+    """Return (text, matches) of the commands whose name, description or keywords hold the needle, in any case. Pure.
+
+    Names come before descriptions. The text is empty when nothing matches.
+    """
+    shown = [command for command in commands if not command.hidden]
+    wanted = _help_fold(needle)
+    matches = [
+        command for command in shown
+        if wanted in _help_fold("\n".join((command.name, command.description, *command.keywords)))
+    ]
+    matches.sort(key=lambda command: wanted not in _help_fold(command.name))
+    if not matches:
+        return "", []
+    quoted = _help_line(needle, HELP_WORD_CHARACTERS)
+    lines = ['Commands matching "%s" (%d of %d):' % (quoted, len(matches), len(shown))]
+    lines += _help_rows([(item.name, _help_summary(item.description)) for item in matches], width)
+    return _help_page(lines), matches
+
+
+def _help_fold(text: str) -> str:
+    return text.casefold().replace("_", "-")
+
+
+def _help_no_match(needle: str, total: int, near: Sequence[str] = ()) -> Error:
+    """Return the NOT_FOUND of a search without a match; ``near`` are names like the needle. Pure."""
+    quoted = _help_line(needle, HELP_WORD_CHARACTERS)
+    message = 'No command matches "%s" (0 of %d)' % (quoted, total)
+    if near:
+        message += "; did you mean " + " or ".join(near) + "?"
+    return Error("NOT_FOUND", message, hint="use --help without a word to list every command")
+
+
+# Completion
+#
+# One table for three shells. A key is what stands on the line: the command, a blank, then an option, the number of a
+# positional, + for the list that ends them, or - for "which options"; with no command, a name alone asks for its exact
+# spelling and = for all names. An answer is a kind (words, files, flag, value) and words. The shell finds a key by
+# `case`: nothing that a user typed or a server sent is expanded, globbed or evaluated.
+
+HELP_SHELLS = ("bash", "zsh", "fish")
+HELP_SHELL_TABLE = r"""@F@_row() {
+    local key
+    for key in "$1 $2" " $2"; do
+        case $key in
+@ROWS@
+            *) continue ;;
+        esac
+        return 0
+    done
+    kind='' list=''
+}
+@F@() {
+    local cmd='@DEFAULT@' named='' takes='' word='' kind='' list='' before='' cur=''
+    local IFS=$' \t\n' count=0 literal=0
+"""
+HELP_SHELL_SCAN = r"""
+        if [[ -n $takes ]]; then takes=''; continue; fi
+        if [[ $literal = 0 ]]; then
+            case $word in
+                --) literal=1; continue ;;
+                --*=*|-[A-Za-z]=*) continue ;;
+                --*|-[A-Za-z])
+                    @F@_row "$cmd" "$word"
+                    case $kind in words|files|value) takes=$word ;; esac
+                    continue ;;
+            esac
+        fi
+        if [[ -n $named ]]; then count=$((count + 1)); continue; fi
+        @F@_row '' "$word"
+        named=1 cmd=${list:-$word}
+    done
+    if [[ -n $takes ]]; then
+        @F@_row "$cmd" "$takes"
+    elif [[ $literal = 0 && ( $cur = --*=* || $cur = -[A-Za-z]=* ) ]]; then
+        before=${cur%%=*}=
+        @F@_row "$cmd" "${cur%%=*}"
+    elif [[ $literal = 0 && $cur = -* ]]; then
+        @F@_row '' -
+        word=$list
+        if [[ -n $cmd ]]; then @F@_row "$cmd" -; list="$list $word"; fi
+    elif [[ -z $named ]]; then
+        @F@_row '' '='
+    else
+        @F@_row "$cmd" "$count"
+        if [[ -z $kind ]]; then @F@_row "$cmd" +; fi
+    fi
+"""
+HELP_BASH = r"""# bash completion for @P@; load it with: eval "$(@P@ completion bash)"
+@TABLE@    local joined=0 i
+    local -a line
+    line=()
+    COMPREPLY=()
+    # Most versions of bash cut words at = and : as well; here they go back together.
+    for ((i = 1; i <= COMP_CWORD; i++)); do
+        word=${COMP_WORDS[i]}
+        if [[ ${#line[@]} -gt 0 && -n $word && ( $joined = 1 || $word = [=:]* ) ]]; then
+            line[${#line[@]}-1]=$cur$word
+        else
+            line[${#line[@]}]=$word
+        fi
+        cur=${line[${#line[@]}-1]} joined=0
+        if [[ $word = [=:]* ]]; then joined=1; fi
+    done
+    for ((i = 0; i < ${#line[@]} - 1; i++)); do
+        word=${line[i]}@SCAN@
+    # Where there is no answer of ours readline offers files; that is right for files alone.
+    if [[ $kind = files ]]; then return 0; fi
+    compopt +o default 2>/dev/null
+    # Only what follows the last of those breaks is replaced; cmd holds what stays.
+    cmd=''
+    if [[ ${COMP_WORDBREAKS-} = *=* ]]; then cmd=${cur%"${cur##*=}"}; fi
+    if [[ ${COMP_WORDBREAKS-} = *:* && ${cur#"$cmd"} = *:* ]]; then cmd=${cur%"${cur##*:}"}; fi
+    for word in $list; do
+        word=$before$word
+        if [[ $word = "$cur"* ]]; then COMPREPLY[${#COMPREPLY[@]}]=${word#"$cmd"}; fi
+    done
+    return 0
+}
+complete -o default -F @F@ @P@
+"""
+HELP_ZSH = r"""#compdef @P@
+# zsh completion for @P@; keep it as _@P@ in a folder of $fpath, or load it with: source <(@P@ completion zsh)
+@TABLE@    local i
+    cur=$PREFIX
+    for ((i = 2; i < CURRENT; i++)); do
+        word=${(Q)words[i]}@SCAN@
+    if [[ -n $before ]]; then compset -P 1 '*='; fi
+    if [[ $kind = files ]]; then _files; else compadd -- ${=list}; fi
+}
+if [[ ${funcstack[1]} = _@P@ ]]; then @F@ "$@"; elif (( $+functions[compdef] )); then compdef @F@ @P@; fi
+"""
+HELP_FISH = r"""# fish completion for @P@; load it with: @P@ completion fish | source
+function @F@_row
+    for key in "$argv[1] $argv[2]" " $argv[2]"
+        switch "$key"
+@ROWS@
+            case '*'
+                continue
+        end
+        return
+    end
+end
+function @F@
+    set -l cur (commandline -ct); set -l cmd '@DEFAULT@'; set -l count 0; set -l literal 0
+    set -l named; set -l takes; set -l before; set -l row
+    for word in (commandline -opc)[2..-1]
+        if test -n "$takes"
+            set takes ''
+        else if test "$literal$word" = 0--
+            set literal 1
+        else if test $literal = 0; and string match -qr -- '^(--|-[A-Za-z]($|=))' "$word"
+            set row (@F@_row "$cmd" "$word")
+            if contains -- "$row[1]" words files value
+                set takes $word
+            end
+        else if test -n "$named"
+            set count (math $count + 1)
+        else
+            set row (@F@_row '' "$word")
+            set named 1
+            set cmd "$row[2]"
+            test -n "$cmd"; or set cmd $word
+        end
+    end
+    if test -n "$takes"
+        set row (@F@_row "$cmd" "$takes")
+    else if test $literal = 0; and string match -qr -- '^(--.*|-[A-Za-z])=' "$cur"
+        set before (string replace -r -- '=.*' '=' "$cur")
+        set row (@F@_row "$cmd" (string replace -r -- '=.*' '' "$cur"))
+    else if test $literal = 0; and string match -q -- '-*' "$cur"
+        set row (@F@_row "$cmd" -) (@F@_row '' -)[2..-1]
+    else if test -z "$named"
+        set row (@F@_row '' '=')
+    else
+        set row (@F@_row "$cmd" $count)
+        test -n "$row[1]"; or set row (@F@_row "$cmd" +)
+    end
+    if test "$row[1]" = files
+        set row files (__fish_complete_path (string replace -- "$before" '' "$cur"))
+    end
+    for word in $row[2..-1]
+        printf '%s\n' "$before$word"
+    end
+end
+complete -c @P@ -f -a '(@F@)'
+"""
+
+
+def _help_is_word(text: Any) -> bool:
+    return isinstance(text, str) and text != "" and HELP_WORD_LETTERS.issuperset(text)
+
+
+def _help_offer(option: _ArgvOption) -> tuple[str, list[str]]:
+    """Return (kind, words) of what a shell offers as a value of an option. Pure."""
+    if option.kind in (ARGV_FLAG, ARGV_HELP):
+        return "flag", ["true", "false"]
+    if option.shown == "--output-dir" or option.field is not None and option.field.path:
+        return "files", []
+    choices = [choice for choice in _help_choices(option.schema, option.root) if choice is not None]
+    texts = [choice if isinstance(choice, str) else _json_show(choice, HELP_WORD_CHARACTERS) for choice in choices]
+    words = list(filter(_help_is_word, dict.fromkeys(texts)))
+    return "words" if words else "value", words
+
+
+def _help_option_rows(owner: str, grammar: _ArgvGrammar, homes: Collection[int]) -> list[tuple[str, str, list[str]]]:
+    """Return the table rows of the options of some homes; the last one lists the options themselves. Pure."""
+    rows, listed = [], []
+    for word, option in grammar.words.items():
+        if option.home in homes and _help_is_word(word):
+            rows.append((owner + " " + word, *_help_offer(option)))
+            listed += [word] if word == option.shown or word[1:2] != "-" else []
+            if word == option.shown and option.kind == ARGV_FLAG and getattr(option.field, "default", None) is True:
+                listed.append("--no-" + word[2:])
+    return rows + [(owner + " -", "words", listed)]
+
+
+def _help_completion(
+    shell: str,
+    program: str,
+    commands: Sequence[Command],
+    app_fields: Sequence[Field] = (),
+    aliases: Mapping[str, Mapping[str, str]] = HELP_NO_ALIASES,
+    positionals: Mapping[str, Sequence[str]] = HELP_NO_ALIASES,
+    default: str | None = None,
+    passthrough: Mapping[str, str] = HELP_NO_ALIASES,
+    app_root: Any = True,
+) -> str:
+    """Return the completion script of a program for bash, zsh or fish. Pure.
+
+    Only words of HELP_WORD_LETTERS are offered; a command, option or choice that needs others is left out.
+    Raises: BAD_REQUEST for another shell or a program name that no script can hold; REGISTRATION_ERROR.
+    """
+    if shell not in HELP_SHELLS:
+        raise Error("BAD_REQUEST", f"there is no completion for the shell {_json_show(shell)}; "
+                    "choose bash, zsh or fish")
+    if not _help_is_word(program) or program.startswith("-") or set(program) & set("@/:%="):
+        raise Error("BAD_REQUEST", "a completion script needs a program name of letters, digits and _ . - alone, "
+                    f"not {_json_show(program)}")
+    shown = [command for command in commands if not command.hidden and _help_is_word(command.name)]
+    names = [command.name for command in shown]
+    rows = [(" =", "words", names)]
+    spelled = ((name.replace("_", "-"), name) for name in names)
+    rows += [(" " + dashed, "name", [name]) for dashed, name in spelled if dashed not in names and dashed[0] != "-"]
+    for command in shown:
+        owner = command.name
+        grammar = _ArgvGrammar(
+            name=owner, fields=command.fields, root=command.input.schema, app_fields=app_fields,
+            positionals=positionals.get(owner), aliases=aliases.get(owner),
+            passthrough=passthrough.get(owner, command.passthrough))
+        rows += _help_option_rows(owner, grammar, (ARGV_ARGS,))
+        for number, option in enumerate(grammar.positionals):
+            rows.append((owner + (" +" if option is grammar.tail else " %d" % number), *_help_offer(option)))
+    grammar = _ArgvGrammar(name="", fields=None, root={}, app_fields=app_fields, app_root=app_root, leading=True)
+    rows += _help_option_rows("", grammar, (ARGV_GLOBALS, ARGV_OPTIONS))
+    return _help_script(shell, program, rows, default or "")
+
+
+def _help_script(shell: str, program: str, rows: Sequence[tuple[str, str, list[str]]], default: str) -> str:
+    """Put the table into the body of a shell; its words were checked, so that plain quote marks are enough. Pure."""
+    form = "            '%s') kind=%s list='%s' ;;"
+    if shell == "fish":
+        form = "            case '%s'\n                string split -n -- ' ' '%s %s'"
+    lines = [form % (key, kind, " ".join(words)) for key, kind, words in rows]
+    function = "_" + "".join([letter if letter.isalnum() else "_%02x" % ord(letter) for letter in program])
+    text = {"bash": HELP_BASH, "zsh": HELP_ZSH, "fish": HELP_FISH}[shell]
+    for mark, part in (("TABLE", HELP_SHELL_TABLE), ("SCAN", HELP_SHELL_SCAN.rstrip("\n")), ("DEFAULT", default),
+                       ("F", function), ("P", program), ("ROWS", "\n".join(lines))):
+        text = text.replace("@" + mark + "@", part)
+    return text
+# endregion HELP
+
+
+# region APP -- App: puts the sections together, routing, output, exit
+# needs: LIMITS ERRORS JSON ENV PATHS SCHEMA TYPES SHAPES REG ARGV CALL VIEWS HELP
+# An App is a name, a version and commands. A line goes through it in this order, and each step refuses before the
+# next is reached:
+#
+#     check      the registration (exit 70)
+#     route      framework options, --version, help, the command's name
+#     lift       application options, wherever they stand; any fault of theirs beats everything below (64)
+#     find       static commands first; only a name that is not among them asks for the identity and the factories
+#     parse      the rest of the line (64); the command's own help
+#     fill       environment, piped standard input, a secret's question
+#     engine     admit, authorise, approve, handle, check (the error's own exit code)
+#     emit       one JSON document on standard output, or one failure on standard error
+#
+# App holds what the program declares; _AppLine holds one run of it.
+
+
+class App:
+    """A program made of commands.
+
+    name, version: what --version prints. description: first lines of the help.
+    commands: functions or Command objects beside those the decorators record. services, runtime_tools: Service objects
+    and commands, as lists or as functions of the identity; with a function the names are known only once resolve_auth
+    has answered. expose: the surfaces of managed commands that say nothing themselves (cli, agent, mcp).
+    default_command: the command of a line that names none. aliases: {command: {"f": "follow"}}. positionals: {command:
+    ["target", ...]}. passthrough: {command: field} collects unknown options.
+    global_options: a dataclass, TypedDict or schema of application options. auth is the identity, resolve_auth(globals)
+    finds it, at most once. context(identity, globals) makes ctx.context. lifecycle, hooks: see Lifecycle and Hooks.
+    error_hint: text, or a function of the error, added to the hint of each failure. stdin: a function that reads piped
+    input in place of the 250 ms rule. exit_codes: {error code: exit code}. sandbox: the folder that path arguments must
+    stay below, or nk.UNCONFINED.
+
+    The constructor records; faults are found at every start, as RegistrationError.
+    """
+
+    __knaif_app__ = APP_PROTOCOL  #: how `python3 knaif.py run` knows an App of another copy of this file
+
+    def __init__(
+        self,
+        name: str,
+        version: str = "0.0.0",
+        *,
+        description: str = "",
+        commands: Iterable[Any] = (),
+        services: Any = (),
+        runtime_tools: Any = (),
+        connections: Any = (),
+        expose: Collection[str] = REG_DEFAULT_EXPOSE,
+        default_command: str | None = None,
+        aliases: Mapping[str, Mapping[str, str]] | None = None,
+        positionals: Mapping[str, Sequence[str]] | None = None,
+        global_options: Any = None,
+        auth: Any = None,
+        resolve_auth: Callable[[Any], Any] | None = None,
+        context: Callable[[Any, Any], Any] | None = None,
+        lifecycle: Lifecycle | None = None,
+        hooks: Hooks | None = None,
+        error_hint: str | Callable[[Error], str | None] | None = None,
+        wait: Mapping[str, Any] | None = None,
+        download: Callable[[Any], Any] | None = None,
+        download_private_hosts: bool = False,
+        stdin: Callable[[], str | None] | None = None,
+        exit_codes: Mapping[str, int] | None = None,
+        passthrough: Mapping[str, str] | None = None,
+        sandbox: Any = None,
+        profiles: Any = None,
+        planner: Any = None,
+        stamp: Any = None,
+    ) -> None:
+        self.name, self.version, self.description = name, version, description  #: what --version and the help show
+        self.expose = expose  #: surfaces of commands that do not say
+        self.default_command = default_command  #: command of a line that names none
+        self.aliases = aliases or {}  #: command -> letter -> field
+        self.positionals = positionals or {}  #: command -> fields that stand without their option
+        self.passthrough = passthrough or {}  #: command -> field that collects unknown options
+        self.global_options = global_options  #: specification of the application options
+        self.auth, self.resolve_auth, self.context = auth, resolve_auth, context  #: who calls, and what handlers see
+        self.lifecycle, self.hooks, self.error_hint = lifecycle, hooks, error_hint  #: what stands around calls
+        self.stdin = stdin  #: reader in place of the 250 ms rule
+        self.exit_codes = exit_codes or {}  #: overrides of the table
+        self.sandbox = sandbox  #: folder, UNCONFINED or None
+        self.services, self.runtime_tools = services, runtime_tools  #: lists, or functions of the identity
+        self._recorded: list[tuple[Any, dict[str, Any]]] = [(thing, {}) for thing in commands]
+        self._later = [
+            (option, text) for option, value, text in (
+                ("connections", connections, "MCP connections"), ("wait", wait, "waiting"),
+                ("download", download, "downloads"), ("download_private_hosts", download_private_hosts, "downloads"),
+                ("profiles", profiles, "profiles"), ("planner", planner, "planning"), ("stamp", stamp, "build stamps"),
+            ) if value
+        ]
+        self.own_views: frozenset[str] = frozenset()  #: commands that answer view options themselves
+        self._surface: _AppSurface | None = None
+
+    def command(self, function: Any = None, **options: Any) -> Any:
+        """Record a managed command: ``@app.command`` or ``@app.command(destructive=True)``; options as nk.command."""
+        return self._record(command, function, options)
+
+    def native(self, function: Any = None, **options: Any) -> Any:
+        """Record a command of this executable: cli only, no identity, no lifecycle; options as nk.native."""
+        return self._record(native, function, options)
+
+    def _record(self, decorator: Callable[..., Any], function: Any, options: dict[str, Any]) -> Any:
+        if function is None:
+            return lambda later: self._record(decorator, later, options)
+        decorator(**options)  # an option it does not know is told here, where it was written
+        self._recorded.append((function, dict(options, native=True) if decorator is native else options))
+        return function
+
+    def main(self, argv: Sequence[str] | None = None) -> None:
+        """Run the command line of this process and exit with its code.
+
+        Owns the descriptors: while it runs, file descriptor 1 is standard error for print() and for child processes,
+        and only the result reaches standard output.
+        """
+        env = Env()
+        try:
+            env = Env.own_descriptors()
+            code = self.run(argv, env=env)
+            env.finish()
+        except Error as error:
+            code = self._line(env, None).refuse(error)
+        sys.exit(code)
+
+    def run(self, argv: Sequence[str] | None = None, *, env: Env | None = None, cancel: Cancel | None = None) -> int:
+        """Run one line and return its exit code; argv is the line without the program's name. Never raises Error."""
+        return int(_call_drive(self._line(env, cancel).run(argv, False)))
+
+    async def arun(
+        self, argv: Sequence[str] | None = None, *, env: Env | None = None, cancel: Cancel | None = None
+    ) -> int:
+        """The same as run inside a running event loop: coroutine handlers are awaited in it."""
+        return await self._line(env, cancel).run(argv, True)
+
+    def _line(self, env: Env | None, cancel: Cancel | None) -> _AppLine:
+        return _AppLine(self, Env() if env is None else env, cancel)
+
+    # -- the protocol that another copy of this file drives: JSON-ready values only ---------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """Return name, version, protocol, commands with their schemas, and problems, all as JSON. Compiles everything.
+
+        A command whose registration is faulty is named under problems and left out of commands.
+        """
+        commands: list[dict[str, Any]] = []
+        problems: list[str] = []
+        try:
+            found = self.surface().registry.commands()
+        except RegistrationError as fault:
+            found, problems = [], [fault.message]
+        for item in found:
+            try:
+                commands.append(_app_describe(item))
+            except RegistrationError as fault:
+                problems.append(fault.message)
+        return {"name": self.name, "version": self.version, "protocol": APP_PROTOCOL,
+                "commands": commands, "problems": problems}
+
+    def selftest(self) -> list[str]:
+        """Return what is wrong with this application's registration, a sentence each; an empty list when nothing is."""
+        problems: list[str] = self.describe()["problems"]
+        return problems
+
+    def completion(self, shell: str, program: str | None = None) -> str:
+        """Return the completion script of the static commands for bash, zsh or fish. Raises: BAD_REQUEST."""
+        surface = self.surface()
+        return _help_completion(
+            shell, program or self.name, surface.registry.commands("cli"), surface.fields, self.aliases,
+            self.positionals, self.default_command, self.passthrough, surface.root,
+        )
+
+    def surface(self) -> _AppSurface:
+        """Return the checked static commands, built again once new ones are recorded. Raises: RegistrationError."""
+        if self._surface is None or self._surface.size != len(self._recorded):
+            self._surface = _AppSurface(self)
+        return self._surface
+
+
+class _AppSurface:
+    """The static half of an application, checked: registry, application options, sandbox."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app  #: the application this was built from
+        self.size = len(app._recorded)  #: how many recorded commands it holds
+        self.shape: Shape | None = None  #: of the application options
+        self.fields: list[Field] = []  #: the application options
+        self.root: Any = True  #: schema of the application options, where references lead
+        self.make_globals: Callable[[Any], Any] = dict  #: JSON of the application options -> what handlers see
+        if app._later:
+            option, text = app._later[0]
+            raise RegistrationError(f"App({option}=...) of {app.name}: this version of the module has no {text}; "
+                                    "leave it out")
+        if app.auth is not None and app.resolve_auth is not None:
+            raise RegistrationError(f"App {app.name} was given both auth and resolve_auth; pass one of them")
+        _app_check_exit_codes(app)
+        if app.global_options is not None:
+            self.shape, self.fields, self.make_globals = _shapes_options(app.global_options, f"App {app.name}")
+            self.root = self.shape.schema
+        self.sandbox = _app_sandbox(app)  #: a Sandbox, UNCONFINED, or None
+        self.registry = Registry()  #: the static commands
+        services = () if callable(app.services) else app.services
+        tools = () if callable(app.runtime_tools) else app.runtime_tools
+        self.fill(self.registry, app._recorded, services, tools)
+        self.check(self.registry, whole=not self.dynamic)
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether some command names are known only once the identity is."""
+        return callable(self.app.services) or callable(self.app.runtime_tools)
+
+    def fill(self, registry: Registry, commands: Iterable[Any], services: Iterable[Any], tools: Iterable[Any]) -> None:
+        """Add commands of every kind to a registry. Raises: RegistrationError."""
+        expose = self.app.expose
+        for thing, options in commands:
+            registry.add(_reg_command(thing, options, default_expose=expose))
+        for service in services:
+            for item in _reg_service(service, expose):
+                registry.add(item)
+        for item in tools:
+            tool = _reg_command(item, default_expose=expose)
+            if tool.native:
+                raise RegistrationError(f"{tool.owner} is a native command, which cannot be a runtime tool; "
+                                        "list it in the commands of the application")
+            registry.add(tool)
+
+    def check(self, registry: Registry, *, whole: bool) -> None:
+        """Check names against options and policies; whole: no further commands will come. Raises: RegistrationError."""
+        app = self.app
+        registry.check(
+            global_names=[field.name for field in self.fields], aliases=app.aliases, positionals=app.positionals,
+            passthrough=app.passthrough, default_command=app.default_command, whole=whole,
+        )
+
+    def extended(self, identity: Any) -> Registry:
+        """Return a registry with the commands that the factories make for this identity. Raises: RegistrationError."""
+        app = self.app
+        registry = Registry()
+        for item in self.registry.commands():
+            registry.add(item)
+        services = app.services(identity) if callable(app.services) else ()
+        tools = app.runtime_tools(identity) if callable(app.runtime_tools) else ()
+        self.fill(registry, (), services, tools)
+        self.check(registry, whole=True)
+        return registry
+
+
+class _AppLine:
+    """One run of a command line: finds, reads, runs and prints."""
+
+    def __init__(self, app: App, env: Env, cancel: Cancel | None) -> None:
+        self.app = app  #: the program
+        self.env = env  #: the outside world
+        self.cancel = cancel  #: the caller's signal
+        self.options = Options()  #: framework options read so far; failures print by them
+        self.prefix = ""  #: the command a usage fault points to for help
+        self.missing: Error | None = None  #: why the managed surface could not be resolved
+        self.engine: Engine | None = None  #: what runs the calls of this line, once its application options are known
+
+    async def run(self, argv: Sequence[str] | None, live: bool) -> int:
+        """Run the line; every failure ends as an exit code with its message on standard error."""
+        try:
+            tokens = self.env.argv[1:] if argv is None else list(argv)
+            return await self._route(tokens, live)
+        except KeyboardInterrupt:
+            return self.refuse(Error("REQUEST_ABORTED", "the call was interrupted"))
+        except Error as error:
+            return self.refuse(error)
+        except Exception as error:
+            shown = Error("INTERNAL_SERVER_ERROR", f"{self.app.name} failed unexpectedly",
+                          hint="set KNAIF_TRACE=1 to see the traceback")
+            shown.__cause__ = error
+            return self.refuse(shown)
+
+    # -- route, lift, find, parse -----------------------------------------------------------------------------------
+
+    async def _route(self, tokens: list[str], live: bool) -> int:
+        """Find out what the line asks for and do it: the version, help, or a command. Raises: Error."""
+        surface = self.app.surface()
+        registry = surface.registry
+        route = _argv_route(tokens, surface.fields, self.app.default_command, surface.root)
+        self.options = route.options
+        if route.faults:
+            raise _ErrorsUsage(route.faults)
+        if route.version:
+            return self._print_version()
+        name = route.command
+        found = registry.find_cli(name) if name is not None else None
+        if found is None:
+            engine = self._engine(surface, self._globals(surface, self._lift(surface, route.tokens)))
+            registry = await self._resolve(surface, engine, live)
+            if name is None:
+                return self._top_help(surface, registry, route.help or "")
+            found = registry.find_cli(name)
+        if found is None:
+            if name == "version" and self.missing is None:
+                return self._print_version()
+            raise self.missing or _app_not_exposed(registry, str(name)) or _call_unknown(registry, str(name), "cli")
+        return await self._command(surface, registry, found, route.tokens, live)
+
+    async def _command(
+        self, surface: _AppSurface, registry: Registry, command: Command, tokens: Sequence[str], live: bool
+    ) -> int:
+        """Read the rest of a command's line, fill what it left open, run the call and print how it ended."""
+        self.prefix = command.name
+        line = self._parse(surface, command, tokens)
+        self.options = line.options
+        if line.global_faults:
+            raise _ErrorsUsage(line.faults)
+        if line.help is not None:
+            return self._command_help(surface, command)
+        globals_json = self._globals(surface, line)
+        faults = line.faults + _app_refused_options(command, line.options) + self._view_faults(command)
+        faults += _argv_fill_env(line.args, command.fields, command.input.schema, self.env.environ)
+        if faults:
+            raise _ErrorsUsage(faults)
+        self._fill(command, line.args)
+        engine = self.engine = self.engine or self._engine(surface, globals_json)
+        engine.options, engine.registry = line.options, registry
+        call = Call(command, line.args, dry_run=line.options.dry_run, cancel=self.cancel)
+        approval = Approval("all") if line.options.yes else Approval("ask", self._ask)
+        if command.native and command.prints and not line.options.dry_run:
+            self.env.give_back_stdout()
+        outcome = await engine.perform(call, approval, live=live)
+        return self._emit(command, outcome)
+
+    def _view_faults(self, command: Command) -> list[str]:
+        """Return what is wrong with the view that the line asks for, as far as it shows before the call."""
+        asked = _views_asked(self.options)
+        if not asked.any:
+            return []
+        if command.name in self.app.own_views:
+            return _views_faults(asked)
+        if command.native and command.prints:
+            return [f"a view needs a result, and {command.name} prints for itself"]
+        faults = _views_faults(asked)
+        return faults or _views_unknown(asked, command.output.schema if command.output is not None else True)
+
+    def _parse(self, surface: _AppSurface, command: Command, tokens: Sequence[str]) -> _ArgvLine:
+        name, app = command.name, self.app
+        passthrough = app.passthrough.get(name, command.passthrough)
+        _argv_check_policy(
+            command.owner, command.fields, root=command.input.schema, aliases=app.aliases.get(name),
+            positionals=app.positionals.get(name), passthrough=passthrough, app_fields=surface.fields,
+        )
+        grammar = _ArgvGrammar(
+            name=name, fields=command.fields, root=command.input.schema, app_fields=surface.fields,
+            app_root=surface.root, aliases=app.aliases.get(name),
+            positionals=app.positionals.get(name), passthrough=passthrough,
+        )
+        return _argv_parse(tokens, grammar)
+
+    def _lift(self, surface: _AppSurface, tokens: Sequence[str]) -> _ArgvLine:
+        """Return the application options of a line whose command is not known yet. Raises: USAGE."""
+        grammar = _ArgvGrammar(name="", fields=None, root=True, app_fields=surface.fields, app_root=surface.root)
+        line = _argv_parse(tokens, grammar)
+        self.options = line.options
+        if line.global_faults:
+            raise _ErrorsUsage(line.global_faults)
+        return line
+
+    def _globals(self, surface: _AppSurface, line: _ArgvLine) -> dict[str, Any]:
+        """Return the application options: given, else environment, else default. Raises: USAGE, every fault of them."""
+        shape = surface.shape
+        if shape is None:
+            return {}
+        given = dict(line.globals)
+        faults = _argv_fill_env(given, surface.fields, shape.schema, self.env.environ)
+        if not faults:
+            for field in surface.fields:
+                if field.name not in given and field.default is not TYPES_ABSENT:
+                    given[field.name] = _json_copy(field.default)
+            faults = [_app_option_fault(issue) for issue in shape.issues(given)]
+        if faults:
+            raise _ErrorsUsage(faults)
+        return given
+
+    def _engine(self, surface: _AppSurface, globals_json: dict[str, Any]) -> Engine:
+        app = self.app
+        value = surface.make_globals(globals_json)
+        resolve = app.resolve_auth
+        context = app.context
+        return Engine(
+            surface.registry, env=self.env, app=app, name=app.name, version=app.version, hooks=app.hooks,
+            lifecycle=app.lifecycle, resolve_auth=(lambda: resolve(value)) if resolve is not None else lambda: app.auth,
+            make_context=(lambda who: context(who, value)) if context is not None else None,
+            globals_json=globals_json, globals_value=value, options=self.options, sandbox=surface.sandbox,
+            exit_codes=app.exit_codes,
+        )
+
+    async def _resolve(self, surface: _AppSurface, engine: Engine, live: bool) -> Registry:
+        """Return the whole registry; where the identity or a factory fails, the static one, and remember why."""
+        self.engine = engine
+        if not surface.dynamic:
+            return surface.registry
+        try:
+            who, _context = await engine.identity(live)
+            return surface.extended(who)
+        except RegistrationError:
+            raise
+        except Error as refusal:
+            self.missing = refusal
+        except Exception as error:
+            self.missing = Error("INTERNAL_SERVER_ERROR", "the managed commands could not be looked up")
+            self.missing.__cause__ = error
+        return surface.registry
+
+    # -- fill -------------------------------------------------------------------------------------------------------
+
+    def _fill(self, command: Command, args: dict[str, Any]) -> None:
+        """Fill required fields that are still unset from piped input, then from questions for secrets.
+
+        Raises: USAGE when the text cannot be read, BAD_REQUEST when standard input fails.
+        """
+        root = command.input.schema
+        field = _argv_missing(command.fields, args, root)
+        if field is None:
+            return
+        text = self._piped()
+        if text is not None:
+            faults = _argv_fill_text(args, field, text, root)
+            if faults:
+                raise _ErrorsUsage(faults)
+        for field in command.fields:
+            if field.secret and field.required and field.name not in args:
+                answer = self.env.ask_secret(f"{field.public_name}:")
+                if answer:
+                    faults = _argv_fill_text(args, field, answer, root, "the answer")
+                    if faults:
+                        raise _ErrorsUsage(faults)
+
+    def _piped(self) -> str | None:
+        """Return the piped text without surrounding white space, or None. Raises: BAD_REQUEST for what is not UTF-8."""
+        if self.app.stdin is not None:
+            given = self.app.stdin()
+            text = given if given is not None else ""
+        else:
+            data = self.env.read_stdin(ENV_STDIN_FIRST_BYTE_SECONDS)
+            try:
+                text = (data or b"").decode("utf-8")
+            except UnicodeDecodeError as fault:
+                raise Error("BAD_REQUEST", f"standard input is not UTF-8 at byte {fault.start}") from None
+        return text.strip() or None
+
+    def _ask(self, admitted: Admitted) -> bool | None:
+        """Show the resolved call on the terminal and ask. None: nobody can be asked."""
+        shown = _app_engine(self.engine).resolved_call(admitted)
+        human = self.env.human
+        lines = [f"{shown['command']} is destructive:"]
+        for key, value in shown["args"].items():
+            lines.append(f"  {human(key)}: {human(_json_show(value, APP_QUESTION_CHARACTERS))}")
+        return self.env.ask(lines, "Go on?")
+
+    # -- emit -------------------------------------------------------------------------------------------------------
+
+    def _emit(self, command: Command, outcome: Outcome) -> int:
+        """Print the result or the failure of a call and return its exit code."""
+        if outcome.error is not None:
+            return self._print_failure(outcome.error)
+        if command.native and command.prints and outcome.data is None:
+            return outcome.exit_code
+        try:
+            self.env.write_out(self._text(command, outcome))
+        except _JsonFault as fault:
+            raise Error("INTERNAL_SERVER_ERROR", f"{command.name} returned a wrong result at "
+                        f"{_json_pointer(fault.path)}: {fault.reason}") from None
+        return outcome.exit_code
+
+    def _text(self, command: Command, outcome: Outcome) -> str:
+        """Return what a success prints: a view, the presenter's text, or JSON. Raises: USAGE, INTERNAL_SERVER_ERROR."""
+        data, asked = outcome.data, _views_asked(self.options)
+        if asked.any and not self.options.dry_run:
+            data = _app_view(asked, data)
+            if asked.table:
+                return f"{data}\n"
+        elif command.present is not None and outcome.entered and not self.options.dry_run:
+            try:
+                text = command.present(outcome.result, self.options)
+            except Exception as error:
+                raise Error("INTERNAL_SERVER_ERROR", f"the presenter of {command.name} failed") from error
+            if not isinstance(text, str):
+                raise Error("INTERNAL_SERVER_ERROR", f"the presenter of {command.name} returned no text")
+            return text
+        return _json_dumps(data, pretty=not self.options.json, ascii_only=self.env.out_ascii) + "\n"
+
+    def refuse(self, error: Error) -> int:
+        """Print a failure that reached no engine, after the traceback of its cause where KNAIF_TRACE=1 asks for it."""
+        if error.__cause__ is not None:
+            _call_trace(self.env, error.__cause__)
+        return self._print_failure(error)
+
+    def _print_failure(self, error: Error) -> int:
+        """Print one failure on standard error and return its exit code; usage and registration as plain text."""
+        if isinstance(error, _EnvReaderGone):
+            pass  # nobody is left to read a word about it
+        elif isinstance(error, _ErrorsUsage):
+            where = f"{self.app.name} {self.prefix}".rstrip()
+            lines = [self.env.human(fault) for fault in error.faults] + [f"Try: {where} --help"]
+            self.env.write_err("\n".join(lines) + "\n")
+        elif isinstance(error, RegistrationError):
+            self.env.write_err(self.env.human(error.message) + "\n")
+        else:
+            wire = _app_failure(error, self.app.error_hint)
+            self.env.write_err(_json_dumps(wire, pretty=not self.options.json, ascii_only=True) + "\n")
+        return exit_code(error.code, self.app.exit_codes)
+
+    def _print_version(self) -> int:
+        if self.options.json:
+            text = _json_dumps({"name": self.app.name, "version": self.app.version}, ascii_only=self.env.out_ascii)
+        else:
+            text = f"{self.app.name} {self.app.version}"
+        self.env.write_out(text + "\n")
+        return 0
+
+    def _top_help(self, surface: _AppSurface, registry: Registry, needle: str) -> int:
+        """Print the top-level help, or the commands that a needle finds. Raises: NOT_FOUND when it finds none."""
+        app = self.app
+        commands = [item for item in registry.commands("cli") if not item.hidden]
+        width = _app_width(self.env)
+        if needle:
+            text, matched = _help_search(commands=commands, needle=needle, width=width)
+            if not matched:
+                raise self.missing or _help_no_match(needle, len(commands), registry.suggest(needle, "cli"))
+            exact = registry.find_cli(needle)
+            if exact is not None and "cli" in exact.surfaces:
+                text += "\n" + self._help_text(surface, exact)
+        else:
+            notes = [_app_missing_note(self.missing)] if self.missing is not None else []
+            text = _help_top(
+                name=app.name, version=app.version, description=app.description, commands=commands,
+                default=app.default_command, app_fields=surface.fields, app_root=surface.root, notes=notes, width=width,
+                hint_no_commands=bool(registry.commands()) and not commands,
+            )
+        return self._print_help(text)
+
+    def _command_help(self, surface: _AppSurface, command: Command) -> int:
+        return self._print_help(self._help_text(surface, command))
+
+    def _print_help(self, text: str) -> int:
+        self.env.write_out(_help_plain(text) if self.env.out_ascii else text)
+        return 0
+
+    def _help_text(self, surface: _AppSurface, command: Command) -> str:
+        app = self.app
+        return _help_command(
+            name=app.name, command=command, positionals=app.positionals.get(command.name),
+            aliases=app.aliases.get(command.name, HELP_NO_ALIASES), app_fields=surface.fields,
+            app_root=surface.root, width=_app_width(self.env), passthrough=app.passthrough.get(command.name),
+        )
+
+
+def _app_describe(command: Command) -> dict[str, Any]:
+    """Return one command as describe() and `python3 knaif.py tools` show it. Raises: RegistrationError."""
+    flags = ("destructive", "readonly", "idempotent", "previews", "hidden", "native")
+    return {
+        "name": command.name, "description": command.description, "surfaces": sorted(command.surfaces),
+        "withheld": dict(command.withheld), "flags": [flag for flag in flags if getattr(command, flag)],
+        "input": command.input.schema, "output": command.output.schema if command.output is not None else None,
+    }
+
+
+def _app_check_exit_codes(app: App) -> None:
+    """Refuse overrides that no process can exit with. Raises: RegistrationError."""
+    for code, status in app.exit_codes.items():
+        if isinstance(status, bool) or not isinstance(status, int) or not 0 <= status <= CALL_STATUS_MAX:
+            raise RegistrationError(f"exit_codes of {app.name}: {code} needs a whole number from 0 to "
+                                    f"{CALL_STATUS_MAX}, not {status!r}")
+
+
+def _app_sandbox(app: App) -> Any:
+    """Return the Sandbox of an application, UNCONFINED, or None. Raises: RegistrationError. Reads the file system."""
+    if app.sandbox is None or app.sandbox is UNCONFINED:
+        return app.sandbox
+    try:
+        return Sandbox(os.fspath(app.sandbox))
+    except (Error, OSError, TypeError, ValueError) as fault:
+        raise RegistrationError(f"App(sandbox=...) of {app.name}: {fault}") from None
+
+
+def _app_refused_options(command: Command, options: Options) -> list[str]:
+    """Return a fault for each framework option of this line that the command has no use for. Pure."""
+    faults = []
+    if options.wait or options.wait_timeout is not None:
+        faults.append(f"--wait: {command.name} has no wait configured, so its first answer is final")
+    if options.output_dir is not None:
+        faults.append("--output-dir: this program declares no download")
+    return faults
+
+
+def _app_view(asked: _ViewsAsked, data: Any) -> Any:
+    """Return a view of a result. Raises: USAGE, which says that the call itself succeeded."""
+    try:
+        fold = _ViewsFold(asked)
+        fold.add_all(_views_collection(data))
+        return fold.result()
+    except _ErrorsUsage as usage:
+        raise _ErrorsUsage(usage.faults + ["the call itself succeeded; only the view of its result failed"]) from None
+
+
+def _app_option_fault(issue: Issue) -> str:
+    """Return the usage fault of one invalid application option. Pure."""
+    place = "--" + str(issue.location[0]).replace("_", "-") if issue.location else "application options"
+    return f"{place}: {issue.message}"
+
+
+def _app_missing_note(refusal: Error) -> str:
+    return f"Managed commands are unavailable: {refusal.code}: {refusal.message}"
+
+
+def _app_not_exposed(registry: Registry, name: str) -> Error | None:
+    """Return the NOT_FOUND of a command that exists on other surfaces alone, saying how to opt in. Pure."""
+    command = registry.get(name) or registry.get(name.replace("-", "_"))
+    if command is None:
+        return None
+    return Error("NOT_FOUND", f"{command.name} is not a shell command: it is exposed on "
+                 f"{', '.join(sorted(command.surfaces)) or 'no surface'} alone",
+                 hint='the program can opt in with expose=("cli", ...) on the command or on the App')
+
+
+def _app_failure(error: Error, hint: str | Callable[[Error], str | None] | None) -> dict[str, Any]:
+    """Return the failure envelope: the error's wire form with code as "error", and the application's hint added."""
+    wire = error.to_wire()
+    wire = {"error": wire.pop("code"), **wire}
+    try:
+        added = hint(error) if callable(hint) else hint
+    except Exception:
+        added = None
+    if added:
+        wire["hint"] = f"{error.hint} {added}" if error.hint else str(added)
+    try:
+        _json_copy(wire)
+    except _JsonFault:
+        wire["details"] = {"message": "the details of this error have no JSON form"}
+    return wire
+
+
+def _app_width(env: Env) -> int:
+    """Return how many columns help may use: COLUMNS, else the terminal's, else HELP_WIDTH_MAX_COLUMNS."""
+    asked = env.environ.get("COLUMNS", "")
+    if asked.isascii() and asked.isdigit() and 0 < len(asked) <= APP_COLUMNS_DIGITS:
+        return int(asked)
+    try:
+        return os.get_terminal_size(env.stdout.fileno()).columns or HELP_WIDTH_MAX_COLUMNS
+    except (AttributeError, OSError, ValueError):
+        return HELP_WIDTH_MAX_COLUMNS
+
+
+def _app_engine(engine: Engine | None) -> Engine:
+    """Return the engine of a running line. Raises: Error where there is none, which no line reaches."""
+    if engine is None:
+        raise Error("INTERNAL_SERVER_ERROR", "no call is running")
+    return engine
+
+
+def completion_command(name: str = "completion") -> Command:
+    """Return a native command that prints the completion script of its application: ``completion bash|zsh|fish``."""
+
+    def completion(shell: str, ctx: Ctx) -> None:
+        """Print a completion script for bash, zsh or fish."""
+        ctx.stdout.write(ctx.app.completion(shell))
+
+    recorded = native(name=name, args={"shell": Arg(choices=HELP_SHELLS)})(completion)
+    return _reg_command(recorded, default_expose=("cli",))
+# endregion APP
+
+
+# region MAIN -- the commands of `python3 knaif.py`, main(), the guard
+# needs: LIMITS ERRORS JSON ENV SCHEMA TYPES REG VIEWS HELP APP
+# This file is a program of its own: an App whose commands look at other programs. APP names such a program:
+#
+#     file.py[:name]    a file (its name ends in .py, or the text holds a slash); name is the variable of its App
+#     module:name       a module on sys.path, or in the current folder
+#
+# The program has its own copy of this module, perhaps another version. An App of it is known by its class's
+# __knaif_app__, a protocol number, and driven only through describe, selftest, completion and main, which give and
+# take JSON-ready values. The folder of file.py, or the current one, is appended to sys.path last: no file beside a
+# program is ever imported in the standard library's place.
+
+#: Texts that no door may let in, one of each kind of fault.
+MAIN_REFUSED_JSON = ('{"a":1,"a":2}', "[NaN]", "[1] 2", "[1,]", "'x'", '{"a" 1}', '"\ud800"', "01", "", "[" * 1000)
+
+#: (schema, valid values, invalid values).
+MAIN_SCHEMAS: tuple[tuple[Any, tuple[Any, ...], tuple[Any, ...]], ...] = (
+    ({"type": "integer", "minimum": 1}, (1, 2.0), (0, True, 1.5, "1")),
+    ({"enum": [1, "a"]}, (1.0, "a"), (True, "b")),
+    ({"type": "string", "pattern": "^a$"}, ("a",), ("a\n", "b")),
+    ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, ([], ["a", "b"]), (["a", "a"], [1])),
+    ({"type": "object", "required": ["a"], "additionalProperties": False, "properties": {"a": {}}},
+     ({"a": None},), ({}, {"a": 1, "b": 2})),
+)
+
+
+MAIN_REPORT = {"type": "object"}  # what the commands return: a description or a report, with its problems
+
+
+def _main_app() -> App:
+    """Return the App of this file. Pure."""
+    app = App("knaif", __version__, description="Look at programs that carry this module, and run them")
+    app.own_views = frozenset(("view",))
+    app.native(name="view", args={
+        "files": Arg(help="files of JSON or JSON lines; without any, standard input", path=True),
+        "strict": Arg(help="refuse a key that an object repeats"),
+    }, examples=("--count-by status < items.json", "--sum price --by shop orders.jsonl", "--sort size --top 5 --json",
+                 "--table id,name items.json"))(_main_view)
+    target = Arg(help="the program: file.py, file.py:name or module:name")
+    surface = Opt(choices=REG_SURFACES, help="those of this surface alone")
+    app.native(name="tools", args={"app": target, "surface": surface},
+               returns=MAIN_REPORT, exit_code=_main_status)(_main_tools)
+    app.native(name="schema", args={"app": target, "command": Opt(help="one command; without it all of them")},
+               returns=MAIN_REPORT, exit_code=_main_status)(_main_schema)
+    app.native(name="run", args={"app": Arg(rest=True, min=1, help="the program, then the words of its own line")},
+               examples=("run tasks.py add 'buy milk'",))(_main_run)
+    app.native(name="completion", args={
+        "shell": Arg(choices=HELP_SHELLS, help="the shell the script is for"),
+        "app": Opt(help="the program; without it this one"),
+    })(_main_completion)
+    app.native(name="selftest", args={"app": Opt(help="the program; without it the module itself is tested")},
+               returns=MAIN_REPORT, present=_main_report, exit_code=_main_status)(_main_selftest)
+    return app
+
+
+# -- the commands ------------------------------------------------------------------------------------------------------
+
+
+def _main_view(ctx: Ctx, *files: str, strict: bool = False) -> None:
+    """Answer a question about JSON records instead of showing them: how many, how much, which are the largest.
+
+    Reads a JSON array, an object that holds one array, or JSON lines, from files or standard input, record by record:
+    memory does not grow with the input unless --sort without --top, or --table, needs all of it.
+    """
+    asked = _views_asked(ctx.options)
+    if not asked.any:
+        raise _ErrorsUsage(["view needs a question: --count-by, --sum, --sort, --top with one of them, or --table"])
+    fold = _ViewsFold(asked)
+    for name in files or ("-",):
+        try:
+            stream = _main_open(ctx, name)
+            with stream:
+                for batch in _ViewsReader(stream.read, strict).batches():
+                    fold.add_all(batch)
+        except OSError as fault:
+            raise Error("BAD_REQUEST", f"{name} cannot be read: {fault.strerror}") from None
+        except Error as fault:
+            fault.message = f"{name}: {fault.message}" if name != "-" and fault.code == "BAD_REQUEST" else fault.message
+            raise
+    result = fold.result()
+    pretty, plain = not ctx.options.json, _main_env(ctx).out_ascii
+    ctx.stdout.write((result if asked.table else _json_dumps(result, pretty=pretty, ascii_only=plain)) + "\n")
+
+
+def _main_env(ctx: Ctx) -> Env:
+    """Return the surroundings of a call: this file's own commands may read more of them than a handler should."""
+    return ctx._env or Env()
+
+
+def _main_open(ctx: Ctx, name: str) -> Any:
+    """Return a file, or for "-" standard input, as a binary stream. Raises: USAGE where nothing is piped in."""
+    if name != "-":
+        return open(name, "rb", buffering=0)
+    env = _main_env(ctx)
+    stream = env.stdin
+    if stream is None or env.is_terminal("stdin"):
+        raise _ErrorsUsage(["nothing is piped in: name files, or send JSON to standard input"])
+    return stream
+
+
+def _main_tools(app: str, surface: str | None = None) -> dict[str, object]:
+    """List the commands of a program and where each stands.
+
+    withheld says why a command that leaves its surfaces to the application was left off some of them.
+    """
+    described = _main_describe(app)
+    tools = []
+    for command in described["commands"]:
+        if surface is None or surface in command["surfaces"]:
+            tool = {key: command[key] for key in ("name", "description", "surfaces", "flags")}
+            if command.get("withheld"):
+                tool["withheld"] = command["withheld"]
+            tools.append(tool)
+    return {"name": described["name"], "version": described["version"], "tools": tools,
+            "problems": described["problems"]}
+
+
+def _main_schema(app: str, command: str | None = None) -> dict[str, object]:
+    """Show what the commands of a program take and return, as JSON Schemas."""
+    described = _main_describe(app)
+    if command is None:
+        return described
+    for found in described["commands"]:
+        if found["name"] == command:
+            return dict(found, problems=[])
+    if described["problems"]:
+        raise Error("NOT_FOUND", f"{app} has no sound command {command}", details={"problems": described["problems"]})
+    raise _main_unknown(f"{app} has no command {command}", command, [item["name"] for item in described["commands"]])
+
+
+def _main_run(app: list[str]) -> None:
+    """Run a program; every word after its name is its own."""
+    target = _main_load(app[0])
+    sys.argv[:] = [_main_split(app[0])[0]] + app[1:]
+    target.main(app[1:])
+
+
+def _main_completion(shell: str, ctx: Ctx, app: str | None = None) -> None:
+    """Print the completion script of a program, or of this one."""
+    target = ctx.app if app is None else _main_load(app)
+    ctx.stdout.write(_main_ask(app or "this program", target.completion, shell))
+
+
+def _main_selftest(app: str | None = None) -> dict[str, object]:
+    """Check a program and all its schemas, or this module itself."""
+    if app is None:
+        attempted, problems = _main_test_module()
+        return {"tested": f"{attempted} examples and vectors", "version": __version__,
+                "python": ".".join(map(str, sys.version_info[:3])), "problems": problems}
+    target = _main_load(app)
+    problems = _main_ask(app, target.selftest)
+    return {"tested": app, "problems": problems}
+
+
+def _main_status(result: dict[str, Any]) -> int:
+    """Return the exit code of a report: faulty registration where it names problems. Pure."""
+    return exit_code("REGISTRATION_ERROR") if result["problems"] else 0
+
+
+def _main_report(result: dict[str, Any], options: Options) -> str:
+    """Return a selftest's report as lines for people, or as JSON. Pure."""
+    if options.json:
+        return _json_dumps(result, ascii_only=True) + "\n"
+    problems = [_env_human(text) for text in result["problems"]]
+    verdict = "1 problem" if len(problems) == 1 else f"{len(problems) or 'no'} problems"
+    return "\n".join(problems + [f"{_env_human(result['tested'])}: {verdict}"]) + "\n"
+
+
+# -- finding and driving a program -------------------------------------------------------------------------------------
+
+
+def _main_describe(text: str) -> dict[str, Any]:
+    """Return what an App says of itself, every schema compiled."""
+    described: dict[str, Any] = _main_ask(text, _main_load(text).describe)
+    return described
+
+
+def _main_ask(text: str, method: Callable[..., Any], *words: str) -> Any:
+    """Call a method of a program's App; a refusal of its own copy of this module becomes one of this copy."""
+    try:
+        return method(*words)
+    except Exception as fault:
+        code, message = getattr(fault, "code", None), getattr(fault, "message", None)
+        if isinstance(code, str) and isinstance(message, str):
+            raise Error(code, message) from fault
+        raise Error("INTERNAL_SERVER_ERROR", f"{text} failed: {_main_said(fault)}") from fault
+
+
+def _main_load(text: str) -> Any:
+    """Import the program that APP names and return its App.
+
+    Raises: BAD_REQUEST for text that names none and a program that cannot be imported, NOT_FOUND for what is not there.
+    Runs the program's own top-level statements; one that starts its command line there is refused, and that line is
+    made to be --version, so that no command of it runs by accident.
+    """
+    place, name = _main_split(text)
+    is_file = place.endswith(".py") or "/" in place or os.sep in place
+    if not place or not is_file and not name:
+        raise Error("BAD_REQUEST", f"{_main_quote(text)} names no program: write file.py, file.py:name or module:name")
+    argv = sys.argv[:]
+    sys.argv[:] = [place, "--version"]
+    try:
+        module = _main_import_file(place) if is_file else _main_import_module(place)
+    except SystemExit as left:
+        raise Error(
+            "BAD_REQUEST", f"{place} ended the process while it was imported",
+            hint="put app.main() under: if __name__ == \"__main__\":",
+        ) from left
+    except Error:
+        raise
+    except SyntaxError as fault:
+        raise Error("BAD_REQUEST", f"{place} is no Python: {fault.msg} (line {fault.lineno})") from fault
+    except Exception as fault:
+        raise Error("BAD_REQUEST", f"{place} failed while it was imported: {_main_said(fault)}") from fault
+    finally:
+        sys.argv[:] = argv
+    return _main_pick(module, place, name)
+
+
+def _main_split(text: str) -> tuple[str, str]:
+    """Return where the program is and the name of its App, empty where none is given. Pure.
+
+    >>> _main_split("shop.py:app"), _main_split("shop.py"), _main_split("acme.shop:app")
+    (('shop.py', 'app'), ('shop.py', ''), ('acme.shop', 'app'))
+    """
+    place, separator, name = text.rpartition(":")
+    return (place, name) if separator and name.isidentifier() else (text, "")
+
+
+def _main_import_file(path: str) -> Any:
+    """Import a file under its own name, or under another one where that name belongs to some other module."""
+    import importlib.machinery
+    import importlib.util
+
+    if not os.path.isfile(path):
+        raise Error("NOT_FOUND", f"there is no file {_main_quote(path)}")
+    path = os.path.realpath(path)
+    folder, base = os.path.split(path)
+    name = base.partition(".")[0]
+    other = None if not name.isidentifier() or name in sys.modules else importlib.util.find_spec(name)
+    if not name.isidentifier() or name in sys.modules or other is not None and other.origin != path:
+        name = f"_main_program_{abs(hash(path))}"
+    loader = importlib.machinery.SourceFileLoader(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    if spec is None:
+        raise Error("BAD_REQUEST", f"{_main_quote(path)} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    _main_append_path(folder)
+    sys.modules[name] = module
+    loader.exec_module(module)
+    return module
+
+
+def _main_import_module(name: str) -> Any:
+    """Import a module by its name, from sys.path and then from the current folder."""
+    import importlib
+
+    try:
+        _main_append_path(os.path.abspath(os.curdir))
+    except OSError:
+        pass  # the current folder is gone, so nothing can be found in it
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise Error("BAD_REQUEST", f"{_main_quote(name)} is no module name: write file.py, file.py:name or module:name")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as fault:
+        if fault.name is not None and (name + ".").startswith(fault.name + "."):
+            raise Error("NOT_FOUND", f"there is no module {name}") from None
+        raise
+
+
+def _main_append_path(folder: str) -> None:
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def _main_pick(module: Any, place: str, name: str) -> Any:
+    """Return the App of a module: the one of this name, or the only one. Raises: NOT_FOUND, BAD_REQUEST."""
+    apps: dict[str, Any] = {}
+    for key, value in module.__dict__.items():
+        if getattr(type(value), "__knaif_app__", None) is not None:
+            apps.setdefault(key, value)
+    if name:
+        if name not in apps:
+            raise _main_unknown(f"{place} has no App named {name}", name, list(apps))
+        found = apps[name]
+    elif not apps:
+        raise Error("NOT_FOUND", f"{place} has no App among its variables", hint="an App is made by: app = nk.App(...)")
+    else:
+        found = next(iter(apps.values()))
+        others = [key for key, value in apps.items() if value is not found]
+        if others:
+            raise Error("BAD_REQUEST", f"{place} has several Apps: {', '.join(apps)}",
+                        hint=f"name one: {place}:{others[0]}")
+    protocol = type(found).__knaif_app__
+    if protocol != APP_PROTOCOL:
+        raise Error("BAD_REQUEST", f"{place} speaks protocol {protocol}, and this file speaks {APP_PROTOCOL}",
+                    hint="use the copy of this file that stands beside the program")
+    return found
+
+
+def _main_unknown(sentence: str, name: str, names: Sequence[str]) -> Error:
+    """Return NOT_FOUND with the nearest of the names that would have been found. Pure."""
+    import difflib
+
+    near = difflib.get_close_matches(name, names, 3, 0.5) or list(names)[:3]
+    return Error("NOT_FOUND", sentence, hint=f"there is: {', '.join(near)}" if near else None)
+
+
+def _main_said(fault: BaseException) -> str:
+    """Return an exception of somebody else's code as one cut line. Pure."""
+    return f"{type(fault).__name__}: {_main_quote(str(fault))}"
+
+
+def _main_quote(text: str) -> str:
+    return _json_show(text, MAIN_QUOTED_CHARACTERS)
+
+
+# -- selftest ----------------------------------------------------------------------------------------------------------
+
+
+def _main_test_module() -> tuple[int, list[str]]:
+    """Run the examples of all docstrings and the vectors above; return how many there were and what failed."""
+    import doctest
+
+    said: list[str] = []
+    runner = doctest.DocTestRunner(verbose=False)
+    for test in doctest.DocTestFinder().find(sys.modules[__name__], "module"):
+        failed = runner.run(test, out=lambda text: None).failed
+        if failed:
+            said.append(f"{test.name}: {failed} of its {len(test.examples)} examples fail")
+    said.extend(_main_test_vectors())
+    return runner.summarize(verbose=False).attempted + len(MAIN_REFUSED_JSON) + len(MAIN_SCHEMAS), said
+
+
+def _main_test_vectors() -> Iterator[str]:
+    """Yield a sentence for each vector that does not hold. Pure."""
+    for text in MAIN_REFUSED_JSON:
+        try:
+            _json_loads(text)
+        except _JsonFault:
+            continue
+        yield f"the JSON text {_json_show(text)} was let in"
+    for schema, valid, invalid in MAIN_SCHEMAS:
+        validator = Validator(schema)
+        for value in valid + invalid:
+            if validator.is_valid(value) != any(value is good for good in valid):
+                yield f"{_json_show(value)} was misjudged by {_json_show(schema)}"
+
+
+if __name__ == "__main__":
+    _main_app().main()
+# endregion MAIN
+
+
+
+# MIT License
+#
+# Copyright (c) 2026 the knaif authors
+#
+# Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
+# documentation files (the "Software"), to deal in the Software without restriction, including without limitation the
+# rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to permit
+# persons to whom the Software is furnished to do so, subject to the following conditions:
+#
+# The above copyright notice and this permission notice shall be included in all copies or substantial portions of the
+# Software.
+#
+# THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
+# WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR
+# COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR
+# OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.

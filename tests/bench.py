@@ -1,0 +1,363 @@
+"""Measure knaif against its goals and print one table: `make bench`; beside other libraries: `make bench-peers`.
+
+Each row is a ratio of two sides that are measured in turn, A B A B, in one run on one machine; shown are the medians
+of each side and of the pairs' ratios. Nothing is asserted: times are facts about a machine, not about correctness.
+What is not installed is skipped by name. Reads clock; writes a temporary folder.
+"""
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, ROOT)
+
+PAIRS_COLD = 31  # process starts
+PAIRS_WARM = 15  # loops inside this process
+LOOP_SECONDS = 0.05  # one side of one warm pair
+
+ONE_COMMAND = """
+import knaif as nk
+app = nk.App("hello", version="1.0.0", expose=("cli",))
+@app.command
+def greet(name: str, times: int = 1) -> str:
+    "Greet somebody."
+    return " ".join(["hello", name] * times)
+if __name__ == "__main__":
+    app.main()
+"""
+
+README_IMPORTS = """
+from dataclasses import dataclass
+from datetime import date
+from typing import Annotated, Optional
+"""
+
+README_APP = README_IMPORTS + """
+import knaif as nk
+app = nk.App("tasks", version="1.0.0", expose=("cli",))
+@dataclass
+class Task:
+    title: str
+    tags: list[str]
+    due: Optional[date]
+@app.command(keywords=["create"])
+def add(
+    title: Annotated[str, nk.Arg(help="what to do", min=1)], tags: list[str] = (), due: Optional[date] = None
+) -> Task:
+    "Add a task."
+    return Task(title, list(tags), due)
+if __name__ == "__main__":
+    app.main()
+"""
+
+MANY_COMMANDS = """
+import knaif as nk
+app = nk.App("many", version="1.0.0", expose=("cli",))
+""" + "".join('''
+@app.command
+def command_%d(name: str, size: int = %d, fast: bool = False) -> str:
+    "Do the thing number %d."
+    return name
+''' % (n, n, n) for n in range(61)) + """
+if __name__ == "__main__":
+    app.main()
+"""
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer", "minimum": 1},
+        "name": {"type": "string", "minLength": 1, "maxLength": 80},
+        "email": {"type": "string", "pattern": "^[^@ ]+@[^@ ]+$"},
+        "active": {"type": "boolean"},
+        "score": {"type": "number", "minimum": 0, "maximum": 100},
+        "size": {"enum": ["small", "medium", "large"]},
+        "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 10},
+        "address": {
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "city": {"type": "string"}, "zip": {"type": "string"}},
+            "required": ["street", "city"],
+            "additionalProperties": False,
+        },
+        "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "count": {"type": "integer", "multipleOf": 5},
+        "created": {"type": "string", "minLength": 10},
+        "ratio": {"type": "number", "exclusiveMinimum": 0},
+    },
+    "required": ["id", "name", "email", "active", "size"],
+    "additionalProperties": False,
+}
+VALID = {
+    "id": 7, "name": "Ada", "email": "ada@example.org", "active": True, "score": 99.5, "size": "large",
+    "tags": ["a", "b", "c"], "address": {"street": "1 High St", "city": "London"}, "note": None, "count": 15,
+    "created": "2024-01-01", "ratio": 0.5,
+}
+FAULTY = dict(VALID, id="7", size="huge", tags=["a", 5])
+
+LINE = (
+    "--name box --count 3 --size large --rate 2.5 --active --note hello --owner bob --limit=10 --path a/b --mode fast"
+).split()
+
+#: Programs that time a part of themselves and print the seconds.
+COLD_VALIDATOR = """
+import time, knaif
+schema, value = %r, %r
+begun = time.perf_counter()
+knaif.Validator(schema).issues(value)
+print(time.perf_counter() - begun)
+""" % (SCHEMA, VALID)
+COLD_JSON = """
+import time
+begun = time.perf_counter()
+import json
+print(time.perf_counter() - begun)
+"""
+
+ARGPARSE_APP = """
+import argparse, json
+parser = argparse.ArgumentParser("hello")
+commands = parser.add_subparsers(dest="command")
+greet = commands.add_parser("greet")
+greet.add_argument("name")
+greet.add_argument("--times", type=int, default=1)
+given = parser.parse_args()
+print(json.dumps(" ".join(["hello", given.name] * given.times)))
+"""
+
+CLICK_APP = """
+import click, json
+@click.group()
+def main(): pass
+@main.command()
+@click.argument("name")
+@click.option("--times", type=int, default=1)
+def greet(name, times): print(json.dumps(" ".join(["hello", name] * times)))
+main()
+"""
+
+
+class Row:
+    """One line of the table."""
+
+    def __init__(self, what, ours, other, ratio, goal, met, unit="ms"):
+        self.what = what
+        self.ours = ours  #: median in seconds, or a text
+        self.other = other  #: the same of the other side
+        self.ratio = ratio  #: median of the pairs
+        self.goal = goal  #: text
+        self.met = met  #: True, False, or None where there is no goal
+        self.unit = unit
+
+
+def environment():
+    """Return the environment of children: what changes the cost of a start is taken out."""
+    unwanted = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
+    return {name: value for name, value in os.environ.items() if name not in unwanted}
+
+
+def start(words, folder):
+    """Run a process to its end and return the seconds it took. It must succeed."""
+    begun = time.perf_counter()
+    code = subprocess.call(words, cwd=folder, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    taken = time.perf_counter() - begun
+    if code != 0:
+        raise RuntimeError("%s ended with %d" % (" ".join(words), code))
+    return taken
+
+
+def cold(what, ours, other, goal, folder, bare=None):
+    """Measure two processes in turn. With bare, the figure is the difference of the two in bare starts."""
+    sides = [[sys.executable] + words for words in (ours, other, bare) if words is not None]
+    for words in sides:
+        start(words, folder)
+    rounds = [[start(words, folder) for words in sides] for _ in range(PAIRS_COLD)]
+    if bare is None:
+        ratios = [mine / theirs for mine, theirs in rounds]
+    else:
+        ratios = [(mine - theirs) / start_alone for mine, theirs, start_alone in rounds]
+    ratio = statistics.median(ratios)
+    text = ("<= %g" if bare is None else "+ %g starts") % goal if goal is not None else ""
+    medians = [statistics.median(column) for column in zip(*rounds)]
+    return Row(what, medians[0], medians[1], ratio, text, None if goal is None else ratio <= goal)
+
+
+def cold_inside(what, ours, other, goal, folder):
+    """Measure what two programs measure inside themselves, each in a fresh process, in turn."""
+    def run(code):
+        words = [sys.executable, "-c", code]
+        return float(subprocess.check_output(words, cwd=folder, env=environment(), stdin=subprocess.DEVNULL))
+
+    run(ours)
+    rounds = [(run(ours), run(other)) for _ in range(PAIRS_COLD)]
+    ratio = statistics.median(mine / theirs for mine, theirs in rounds)
+    mine, theirs = (statistics.median(column) for column in zip(*rounds))
+    return Row(what, mine, theirs, ratio, "<= %g" % goal, ratio <= goal)
+
+
+def loop(function):
+    """Return how often a function is to be called so that one side of a pair takes LOOP_SECONDS."""
+    times = 1
+    while True:
+        begun = time.perf_counter()
+        for _ in range(times):
+            function()
+        taken = time.perf_counter() - begun
+        if taken > LOOP_SECONDS / 4:
+            return max(1, int(times * LOOP_SECONDS / taken))
+        times *= 4
+
+
+def timed(function, times):
+    begun = time.perf_counter()
+    for _ in range(times):
+        function()
+    return (time.perf_counter() - begun) / times
+
+
+def warm(what, ours, other, goal):
+    """Measure two functions in turn; the goal is how many times as fast ours is at least."""
+    times = [loop(ours), loop(other)]
+    gc.collect()
+    gc.disable()
+    try:
+        rounds = [(timed(ours, times[0]), timed(other, times[1])) for _ in range(PAIRS_WARM)]
+    finally:
+        gc.enable()
+    ratio = statistics.median(theirs / mine for mine, theirs in rounds)
+    mine, theirs = (statistics.median(column) for column in zip(*rounds))
+    met = None if goal is None else ratio >= goal
+    return Row(what, mine, theirs, ratio, "" if goal is None else ">= %g times" % goal, met, "us")
+
+
+def skipped(what, missing):
+    return Row(what, "skipped:", missing, None, "", None)
+
+
+def is_installed(name):
+    import importlib.util
+
+    return importlib.util.find_spec(name) is not None
+
+
+# Rows
+
+
+def rows_cold(folder):
+    """Yield the rows of process starts."""
+    bare = ["-c", "pass"]
+    yield cold("cold start, 1 command", ["one.py", "greet", "you", "--json"], bare, 1.6, folder)
+    yield cold("  its --help", ["one.py", "--help"], bare, 1.7, folder)
+    yield cold("  its greet --help", ["one.py", "greet", "--help"], bare, None, folder)
+    yield cold("README's app - its imports", ["readme.py", "add", "x"], ["-c", README_IMPORTS], 0.6, folder, bare)
+    yield cold("61 commands, one called", ["many.py", "command-30", "x"], bare, 1.7, folder)
+    yield cold("knaif.py --version, a script", ["knaif.py", "--version"], bare, 9, folder)
+    yield cold("-m knaif --version", ["-m", "knaif", "--version"], bare, 1.8, folder)
+    yield cold_inside("cold validator / import json", COLD_VALIDATOR, COLD_JSON, 1.1, folder)
+    yield cold("peer: argparse, 1 command", ["with_argparse.py", "greet", "you"], bare, None, folder)
+    if is_installed("click"):
+        yield cold("peer: click, 1 command", ["with_click.py", "greet", "you"], bare, None, folder)
+    else:
+        yield skipped("peer: click, 1 command", "click")
+
+
+def make_our_parser(knaif):
+    """Return a function that parses LINE with the grammar of one command."""
+    text, whole, number, flag = ({"type": kind} for kind in ("string", "integer", "number", "boolean"))
+    kinds = {
+        "name": text, "count": whole, "size": {"type": "string", "enum": ["small", "large"]}, "rate": number,
+        "active": flag, "note": text, "owner": text, "limit": whole, "path": text, "mode": text,
+    }
+    fields = [knaif.Field(name, schema) for name, schema in kinds.items()]
+    grammar = knaif._ArgvGrammar(name="make", fields=fields, root={"type": "object", "properties": kinds})
+    line = knaif._argv_parse(LINE, grammar)
+    if line.faults or len(line.args) != len(kinds):
+        raise RuntimeError("the line was not read")
+    return lambda: knaif._argv_parse(LINE, grammar)
+
+
+def make_argparse():
+    """Return a function that parses LINE with argparse."""
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="make", allow_abbrev=False)
+    for name, kind in (("name", str), ("count", int), ("rate", float), ("note", str), ("owner", str), ("limit", int),
+                       ("path", str), ("mode", str)):
+        parser.add_argument("--" + name, type=kind)
+    parser.add_argument("--size", choices=["small", "large"])
+    parser.add_argument("--active", action="store_true")
+    return lambda: parser.parse_args(LINE)
+
+
+def rows_warm():
+    """Yield the rows that are measured inside this process."""
+    import knaif
+
+    yield warm("parse 10 options / argparse", make_our_parser(knaif), make_argparse(), 7)
+    validator = knaif.Validator(SCHEMA)
+    for name, value in (("valid", VALID), ("3 faults", FAULTY)):
+        what = "12 fields, all issues, %s" % name
+        if not is_installed("jsonschema"):
+            yield skipped(what, "jsonschema")
+            continue
+        import jsonschema
+
+        peer = jsonschema.Draft202012Validator(SCHEMA)
+        if len(validator.issues(value)) != len(list(peer.iter_errors(value))):
+            raise RuntimeError("the two sides do not find the same issues")
+        yield warm(what, lambda: validator.issues(value), lambda: list(peer.iter_errors(value)), 10)
+    if is_installed("fastjsonschema"):
+        import fastjsonschema
+
+        compiled = fastjsonschema.compile(SCHEMA)
+        yield warm("peer: fastjsonschema, first issue", lambda: validator.issues(VALID), lambda: compiled(VALID), None)
+    else:
+        yield skipped("peer: fastjsonschema", "fastjsonschema")
+
+
+def rows(folder):
+    """Yield all rows; the programs that are started stand in a folder of their own."""
+    programs = {
+        "one": ONE_COMMAND, "readme": README_APP, "many": MANY_COMMANDS,
+        "with_argparse": ARGPARSE_APP, "with_click": CLICK_APP,
+    }
+    for name, text in programs.items():
+        # A program of its own imports the module, whose .pyc stands beside it; its own text is compiled at each start.
+        with open(os.path.join(folder, name + ".py"), "w", encoding="utf-8") as file:
+            file.write(text)
+    shutil.copy(os.path.join(ROOT, "knaif.py"), folder)
+    yield from rows_cold(folder)
+    yield from rows_warm()
+
+
+# Table
+
+
+def show(row):
+    """Return the columns of one row as texts."""
+    if row.ratio is None:
+        return (row.what, row.ours, row.other, "", "", "")
+    scale = 1e3 if row.unit == "ms" else 1e6
+    sides = ["%.1f %s" % (seconds * scale, row.unit) for seconds in (row.ours, row.other)]
+    met = {True: "yes", False: "NO", None: ""}[row.met]
+    return (row.what, sides[0], sides[1], "%.2f" % row.ratio, row.goal, met)
+
+
+def main():
+    version = ".".join(map(str, sys.version_info[:3]))
+    print("Python %s; medians of pairs measured in turn; smaller is better unless the goal says 'times'" % version)
+    line = "%-32s %12s %12s %8s   %-12s %s"
+    print(line % ("what", "ours", "other side", "ratio", "goal", "met"))
+    with tempfile.TemporaryDirectory() as folder:
+        for row in rows(folder):
+            print(line % show(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
