@@ -248,6 +248,8 @@ class Error(Exception):
         retryable: bool | None = None,
         relayed: bool = False,
     ) -> None:
+        if not isinstance(code, str) or not isinstance(message, str) or not isinstance(hint, (str, type(None))):
+            raise TypeError("Error takes a code and a message, both text, and a hint that is text or None")
         super().__init__(message)
         self.code = code  #: word that programs branch on
         self.message = message  #: one sentence
@@ -7003,8 +7005,8 @@ class Hooks:
 
     before_call(command, args): before admission, without effects; a mapping it returns replaces args and is taken as
     it is (text in it is not read as numbers). on_error(command, args, error): any refusal or exception, with its
-    traceback. after_call(command, args, outcome): always. The last two are given the admitted arguments where there
-    are any; what they raise is dropped.
+    traceback. after_call(command, args, outcome): at the end of every call that was no mere dry run. The last two are
+    given the admitted arguments where there are any, may be coroutine functions, and what they raise is dropped.
     """
 
     def __init__(
@@ -7043,7 +7045,7 @@ class AuthHook(Lifecycle):
         return _call_then(who, lambda found: self._judge(ctx, found))
 
     def _judge(self, ctx: Ctx, who: Any) -> object:
-        if who is None:
+        if who is None or who is False:
             raise Error("UNAUTHORIZED", f"{ctx.command.name} needs the scope {ctx.command.scope}, "
                         "and nobody is signed in")
         rule = self.rules.get(ctx.command.scope or "")
@@ -7227,7 +7229,8 @@ class Engine:
             if sandbox is None or sandbox is UNCONFINED:
                 _paths_check_text(text)
             else:
-                holder[place[-1]] = sandbox.resolve(text, self.env.cwd if trusted else sandbox.root)
+                free = trusted and not os.path.isabs(text)
+                holder[place[-1]] = sandbox.resolve(text, self.env.cwd if free else sandbox.root)
         return args
 
     def digest(self, admitted: Admitted) -> str:
@@ -7252,8 +7255,8 @@ class Engine:
         """Admit and run a call; every refusal and failure is an Outcome, never an exception. live: inside a loop."""
         try:
             admitted = self.admit(call)
-        except Exception as error:
-            return self._end(call, call.args, self._failed(call.command, error), error)
+        except (Exception, SystemExit) as error:
+            return await self._end(call, call.args, self._failed(call.command, error), error, live)
         return await self.run(admitted, approval, live=live)
 
     async def run(self, admitted: Admitted, approval: Approval, *, live: bool = False) -> Outcome:
@@ -7279,15 +7282,16 @@ class Engine:
             outcome = self._left(call.command, leaving)
         except BaseException as interruption:
             aborted = Error("REQUEST_ABORTED", "the call was interrupted")
-            self._end(call, admitted.args, Outcome(False, error=aborted, exit_code=self.exit_code(aborted.code),
-                                                   entered=admitted.entered), interruption)
+            outcome = Outcome(False, error=aborted, exit_code=self.exit_code(aborted.code), entered=admitted.entered)
+            if isinstance(interruption, KeyboardInterrupt):
+                await self._end(call, admitted.args, outcome, interruption, False)
             raise
         finally:
             ctx.end_progress()
         outcome.entered = admitted.entered
         if self.capture:
             outcome.written = _call_written(ctx)
-        return self._end(call, admitted.args, outcome, error)
+        return await self._end(call, admitted.args, outcome, error, live)
 
     async def _handle(self, admitted: Admitted, approval: Approval, ctx: Ctx, live: bool) -> Any:
         """Authorise, approve, call the handler and return what it returned. Raises: whatever any of them does."""
@@ -7295,7 +7299,9 @@ class Engine:
         if not command.native:
             ctx.identity, ctx.context = await self.identity(live)
             if self.lifecycle.before_handle is not None:
-                await _call_settle(self.lifecycle.before_handle(ctx, _json_copy(admitted.args)), live)
+                allowed = await _call_settle(self.lifecycle.before_handle(ctx, _json_copy(admitted.args)), live)
+                if allowed is False:
+                    raise Error("FORBIDDEN", f"{command.name} is not allowed here")
         if call.dry_run:
             ctx.dry_run = True
         elif admitted.needs_approval:
@@ -7341,12 +7347,15 @@ class Engine:
         self.env.write_err(self.env.human(str(code), lines=True) + "\n")
         return Outcome(False, exit_code=ERRORS_EXIT_OTHER)
 
-    def _end(self, call: Call, args: dict[str, Any], outcome: Outcome, error: BaseException | None) -> Outcome:
+    async def _end(
+        self, call: Call, args: dict[str, Any], outcome: Outcome, error: BaseException | None, live: bool
+    ) -> Outcome:
         """Let the observers see the end of a managed call; what they raise changes nothing."""
         if error is not None and (not isinstance(error, Error) or error.__cause__ is not None):
             _call_trace(self.env, error.__cause__ or error)
         hooks = self.hooks
-        if call.command.native or hooks.on_error is None and hooks.after_call is None:
+        mere = call.dry_run and not call.command.previews
+        if mere or call.command.native or hooks.on_error is None and hooks.after_call is None:
             return outcome
         try:
             seen = _json_copy(args)
@@ -7354,13 +7363,13 @@ class Engine:
             seen = dict(args)  # a call made in process may hold anything; it was refused for that
         try:
             if error is not None and hooks.on_error is not None:
-                hooks.on_error(call.command, seen, error)
-        except Exception as fault:
+                await _call_settle(hooks.on_error(call.command, seen, error), live)
+        except (Exception, SystemExit) as fault:
             _call_trace(self.env, fault)
         try:
             if hooks.after_call is not None:
-                hooks.after_call(call.command, seen, outcome)
-        except Exception as fault:
+                await _call_settle(hooks.after_call(call.command, seen, outcome), live)
+        except (Exception, SystemExit) as fault:
             _call_trace(self.env, fault)
         return outcome
 
@@ -7373,7 +7382,7 @@ class Engine:
                 who = await _call_settle(self._resolve_auth(), live) if self._resolve_auth is not None else None
                 what = await _call_settle(self._make_context(who), live) if self._make_context is not None else None
                 self._identity = (who, what, None)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 unknown = Error("INTERNAL_SERVER_ERROR", "the identity of the caller could not be found out")
                 unknown.__cause__ = error
                 self._identity = (None, None, error if isinstance(error, Error) else unknown)
@@ -7512,14 +7521,17 @@ def _call_refusal(command: Command, error: BaseException) -> Error:
     """Return what the caller is told: an Error as it is, anything else as a neutral INTERNAL_SERVER_ERROR."""
     if isinstance(error, Error):
         return error
-    if isinstance(error, BrokenPipeError) and command.native and command.prints:
-        return _EnvReaderGone()
-    code, message = getattr(error, "code", None), getattr(error, "message", None)
-    if hasattr(error, "to_wire") and isinstance(code, str) and isinstance(message, str):
+    if isinstance(error, OSError) and command.native and command.prints and error.filename is None:
+        # What a native prints goes through its own print(); where that fails, it is the output that failed.
+        gone = isinstance(error, ConnectionError)
+        return _EnvReaderGone() if gone else Error("OUTPUT_FAILED", f"{command.name} could not write: {error.strerror}")
+    try:
+        wire = error.to_wire()  # type: ignore[attr-defined]
         # The Error of another copy of this file, vendored under another name, is as good as ours.
-        foreign = Error(code, message, details=getattr(error, "details", None), hint=getattr(error, "hint", None))
-        foreign.retryable = getattr(error, "retryable", False) is True
-        return foreign
+        return Error(wire["code"], wire["message"], details=wire.get("details"), hint=wire.get("hint"),
+                     retryable=wire["retryable"] is True)
+    except Exception:
+        pass  # it is none
     shown = Error("INTERNAL_SERVER_ERROR", f"{command.name} failed unexpectedly",
                   hint="set KNAIF_TRACE=1 to see the traceback")
     shown.__cause__ = error
@@ -8852,7 +8864,8 @@ class App:
         self.exit_codes = exit_codes or {}  #: overrides of the table
         self.sandbox = sandbox  #: folder, UNCONFINED or None
         self.services, self.runtime_tools = services, runtime_tools  #: lists, or functions of the identity
-        self._recorded: list[tuple[Any, dict[str, Any]]] = [(thing, {}) for thing in commands]
+        self.commands = commands  #: functions and Command objects beside those the decorators record
+        self._recorded: list[tuple[Any, dict[str, Any]]] = []
         self._later = [
             (option, text) for option, value, text in (
                 ("connections", connections, "MCP connections"), ("wait", wait, "waiting"),
@@ -8874,7 +8887,6 @@ class App:
     def _record(self, decorator: Callable[..., Any], function: Any, options: dict[str, Any]) -> Any:
         if function is None:
             return lambda later: self._record(decorator, later, options)
-        decorator(**options)  # an option it does not know is told here, where it was written
         self._recorded.append((function, dict(options, native=True) if decorator is native else options))
         return function
 
@@ -8891,6 +8903,8 @@ class App:
             env.finish()
         except Error as error:
             code = self._line(env, None).refuse(error)
+        except KeyboardInterrupt:  # a second one, while the first is being answered
+            code = exit_code("REQUEST_ABORTED", self.exit_codes)
         sys.exit(code)
 
     def run(self, argv: Sequence[str] | None = None, *, env: Env | None = None, cancel: Cancel | None = None) -> int:
@@ -8963,6 +8977,7 @@ class _AppSurface:
                                     "leave it out")
         if app.auth is not None and app.resolve_auth is not None:
             raise RegistrationError(f"App {app.name} was given both auth and resolve_auth; pass one of them")
+        _app_check_arguments(app)
         _app_check_exit_codes(app)
         if app.global_options is not None:
             self.shape, self.fields, self.make_globals = _shapes_options(app.global_options, f"App {app.name}")
@@ -8971,7 +8986,7 @@ class _AppSurface:
         self.registry = Registry()  #: the static commands
         services = () if callable(app.services) else app.services
         tools = () if callable(app.runtime_tools) else app.runtime_tools
-        self.fill(self.registry, app._recorded, services, tools)
+        self.fill(self.registry, [(thing, {}) for thing in app.commands] + app._recorded, services, tools)
         self.check(self.registry, whole=not self.dynamic)
 
     @property
@@ -9002,14 +9017,12 @@ class _AppSurface:
             passthrough=app.passthrough, default_command=app.default_command, whole=whole,
         )
 
-    def extended(self, identity: Any) -> Registry:
-        """Return a registry with the commands that the factories make for this identity. Raises: RegistrationError."""
-        app = self.app
+    def extended(self, services: Any, tools: Any) -> Registry:
+        """Return a registry with what the factories made for one identity as well. Raises: RegistrationError."""
         registry = Registry()
         for item in self.registry.commands():
             registry.add(item)
-        services = app.services(identity) if callable(app.services) else ()
-        tools = app.runtime_tools(identity) if callable(app.runtime_tools) else ()
+        _app_check_lists(self.app.name, {"services": services, "runtime_tools": tools})
         self.fill(registry, (), services, tools)
         self.check(registry, whole=True)
         return registry
@@ -9032,14 +9045,17 @@ class _AppLine:
         try:
             tokens = self.env.argv[1:] if argv is None else list(argv)
             return await self._route(tokens, live)
-        except KeyboardInterrupt:
-            return self.refuse(Error("REQUEST_ABORTED", "the call was interrupted"))
         except Error as error:
             return self.refuse(error)
-        except Exception as error:
-            shown = Error("INTERNAL_SERVER_ERROR", f"{self.app.name} failed unexpectedly",
-                          hint="set KNAIF_TRACE=1 to see the traceback")
-            shown.__cause__ = error
+        except BaseException as error:
+            if isinstance(error, Exception) or isinstance(error, SystemExit):
+                shown = Error("INTERNAL_SERVER_ERROR", f"{self.app.name} failed unexpectedly",
+                              hint="set KNAIF_TRACE=1 to see the traceback")
+            elif live and not isinstance(error, KeyboardInterrupt):
+                raise  # the loop that runs this line takes it back: asyncio.CancelledError
+            else:
+                shown = Error("REQUEST_ABORTED", "the call was interrupted")
+            shown.__cause__ = None if isinstance(error, KeyboardInterrupt) else error
             return self.refuse(shown)
 
     # -- route, lift, find, parse -----------------------------------------------------------------------------------
@@ -9084,7 +9100,7 @@ class _AppLine:
         faults += _argv_fill_env(line.args, command.fields, command.input.schema, self.env.environ)
         if faults:
             raise _ErrorsUsage(faults)
-        self._fill(command, line.args)
+        await self._fill(command, line.args, live)
         engine = self.engine = self.engine or self._engine(surface, globals_json)
         engine.options, engine.registry = line.options, registry
         call = Call(command, line.args, dry_run=line.options.dry_run, cancel=self.cancel)
@@ -9140,14 +9156,17 @@ class _AppLine:
             for field in surface.fields:
                 if field.name not in given and field.default is not TYPES_ABSENT:
                     given[field.name] = _json_copy(field.default)
-            faults = [_app_option_fault(issue) for issue in shape.issues(given)]
+            faults = [_app_option_fault(issue) for issue in shape.issues(given)] or _app_path_faults(shape, given)
         if faults:
             raise _ErrorsUsage(faults)
         return given
 
     def _engine(self, surface: _AppSurface, globals_json: dict[str, Any]) -> Engine:
         app = self.app
-        value = surface.make_globals(globals_json)
+        try:
+            value = surface.make_globals(globals_json)
+        except Error as error:
+            raise _ErrorsUsage([f"application options: {error.message}"]) from None
         resolve = app.resolve_auth
         context = app.context
         return Engine(
@@ -9163,21 +9182,26 @@ class _AppLine:
         self.engine = engine
         if not surface.dynamic:
             return surface.registry
+        app = self.app
         try:
             who, _context = await engine.identity(live)
-            return surface.extended(who)
+            services = await _call_settle(app.services(who), live) if callable(app.services) else ()
+            tools = await _call_settle(app.runtime_tools(who), live) if callable(app.runtime_tools) else ()
         except RegistrationError:
             raise
         except Error as refusal:
             self.missing = refusal
-        except Exception as error:
-            self.missing = Error("INTERNAL_SERVER_ERROR", "the managed commands could not be looked up")
+        except (Exception, SystemExit) as error:
+            self.missing = Error("INTERNAL_SERVER_ERROR", "the managed commands could not be looked up",
+                                 hint="set KNAIF_TRACE=1 to see the traceback")
             self.missing.__cause__ = error
+        else:
+            return surface.extended(services, tools)
         return surface.registry
 
     # -- fill -------------------------------------------------------------------------------------------------------
 
-    def _fill(self, command: Command, args: dict[str, Any]) -> None:
+    async def _fill(self, command: Command, args: dict[str, Any], live: bool) -> None:
         """Fill required fields that are still unset from piped input, then from questions for secrets.
 
         Raises: USAGE when the text cannot be read, BAD_REQUEST when standard input fails.
@@ -9186,7 +9210,7 @@ class _AppLine:
         field = _argv_missing(command.fields, args, root)
         if field is None:
             return
-        text = self._piped()
+        text = await self._piped(live)
         if text is not None:
             faults = _argv_fill_text(args, field, text, root)
             if faults:
@@ -9199,11 +9223,14 @@ class _AppLine:
                     if faults:
                         raise _ErrorsUsage(faults)
 
-    def _piped(self) -> str | None:
+    async def _piped(self, live: bool) -> str | None:
         """Return the piped text without surrounding white space, or None. Raises: BAD_REQUEST for what is not UTF-8."""
         if self.app.stdin is not None:
-            given = self.app.stdin()
-            text = given if given is not None else ""
+            given = await _call_settle(self.app.stdin(), live)
+            if given is not None and not isinstance(given, str):
+                raise Error("INTERNAL_SERVER_ERROR", f"App(stdin=...) of {self.app.name} returned a "
+                            f"{type(given).__name__}, which is neither text nor None")
+            text = given or ""
         else:
             data = self.env.read_stdin(ENV_STDIN_FIRST_BYTE_SECONDS)
             try:
@@ -9214,11 +9241,17 @@ class _AppLine:
 
     def _ask(self, admitted: Admitted) -> bool | None:
         """Show the resolved call on the terminal and ask. None: nobody can be asked."""
-        shown = _app_engine(self.engine).resolved_call(admitted)
+        engine = _app_engine(self.engine)
+        shown = engine.resolved_call(admitted)
         human = self.env.human
         lines = [f"{shown['command']} is destructive:"]
         for key, value in shown["args"].items():
             lines.append(f"  {human(key)}: {human(_json_show(value, APP_QUESTION_CHARACTERS))}")
+        for field in self.app.surface().fields:
+            value = engine.globals_json.get(field.name)
+            if value is not None:
+                shown_value = CALL_MASK if field.secret else _json_show(value, APP_QUESTION_CHARACTERS)
+                lines.append(f"  --{human(field.public_name)}: {human(shown_value)}")
         return self.env.ask(lines, "Go on?")
 
     # -- emit -------------------------------------------------------------------------------------------------------
@@ -9232,8 +9265,9 @@ class _AppLine:
         try:
             self.env.write_out(self._text(command, outcome))
         except _JsonFault as fault:
-            raise Error("INTERNAL_SERVER_ERROR", f"{command.name} returned a wrong result at "
-                        f"{_json_pointer(fault.path)}: {fault.reason}") from None
+            place = f" at {_json_pointer(fault.path)}" if fault.path else ""
+            raise Error("INTERNAL_SERVER_ERROR", f"{command.name} returned a wrong result{place}: {fault.reason}"
+                        ) from None
         return outcome.exit_code
 
     def _text(self, command: Command, outcome: Outcome) -> str:
@@ -9272,7 +9306,8 @@ class _AppLine:
         else:
             wire = _app_failure(error, self.app.error_hint)
             self.env.write_err(_json_dumps(wire, pretty=not self.options.json, ascii_only=True) + "\n")
-        return exit_code(error.code, self.app.exit_codes)
+        overrides = self.app.exit_codes
+        return exit_code(error.code, overrides if hasattr(overrides, "items") else None)
 
     def _print_version(self) -> int:
         if self.options.json:
@@ -9329,6 +9364,54 @@ def _app_describe(command: Command) -> dict[str, Any]:
     }
 
 
+def _app_check_arguments(app: App) -> None:
+    """Refuse constructor arguments of a wrong kind before anything trips over them. Raises: RegistrationError."""
+    for option in ("name", "version", "description"):
+        if not isinstance(getattr(app, option), str):
+            raise RegistrationError(f"App({option}=...) must be text, not {type(getattr(app, option)).__name__}")
+    for option in ("aliases", "positionals", "passthrough", "exit_codes"):
+        value = getattr(app, option)
+        if not hasattr(value, "items"):
+            raise RegistrationError(f"App({option}=...) of {app.name} must be a mapping, not {type(value).__name__}")
+    for name, letters in app.aliases.items():
+        if not hasattr(letters, "items"):
+            raise RegistrationError(f"App(aliases=...) of {app.name}: {name} needs a mapping of letters to fields, "
+                                    f"not {type(letters).__name__}")
+    for name, fields in app.positionals.items():
+        if not isinstance(fields, (list, tuple)):
+            raise RegistrationError(f"App(positionals=...) of {app.name}: {name} needs a list of fields, "
+                                    f"not {type(fields).__name__}")
+    if not isinstance(app.default_command, (str, type(None))):
+        raise RegistrationError(f"App(default_command=...) of {app.name} must be the name of a command")
+    for option, parts in (("hooks", ("before_call", "on_error", "after_call")),
+                          ("lifecycle", ("before_handle", "after_handle"))):
+        value = getattr(app, option)
+        if value is not None and (isinstance(value, type) or not all(hasattr(value, part) for part in parts)):
+            raise RegistrationError(f"App({option}=...) of {app.name} must be {option.capitalize()}(...)")
+    for option in ("resolve_auth", "context", "stdin"):
+        if getattr(app, option) is not None and not callable(getattr(app, option)):
+            raise RegistrationError(f"App({option}=...) of {app.name} must be a function")
+    _app_check_lists(app.name, {"commands": app.commands, "services": app.services, "runtime_tools": app.runtime_tools})
+
+
+def _app_check_lists(name: str, lists: Mapping[str, Any]) -> None:
+    """Refuse what should be a list of commands and is none. Raises: RegistrationError."""
+    for option, value in lists.items():
+        if not isinstance(value, (list, tuple)) and not (callable(value) and option != "commands"):
+            raise RegistrationError(f"App({option}=...) of {name} must be a list, not {type(value).__name__}")
+
+
+def _app_path_faults(shape: Shape, given: Mapping[str, Any]) -> list[str]:
+    """Return a usage fault for each application option whose path no file system takes. Pure."""
+    faults = []
+    for place in shape.locate(given, "path") if shape.has_role("path") else ():
+        try:
+            _paths_check_text(_call_at(given, place))
+        except Error as error:
+            faults.append(f"--{str(place[0]).replace('_', '-')}: {error.message}")
+    return faults
+
+
 def _app_check_exit_codes(app: App) -> None:
     """Refuse overrides that no process can exit with. Raises: RegistrationError."""
     for code, status in app.exit_codes.items():
@@ -9350,8 +9433,9 @@ def _app_sandbox(app: App) -> Any:
 def _app_refused_options(command: Command, options: Options) -> list[str]:
     """Return a fault for each framework option of this line that the command has no use for. Pure."""
     faults = []
-    if options.wait or options.wait_timeout is not None:
-        faults.append(f"--wait: {command.name} has no wait configured, so its first answer is final")
+    for name, given in (("--wait", options.wait), ("--wait-timeout", options.wait_timeout is not None)):
+        if given:
+            faults.append(f"{name}: {command.name} has no wait configured, so its first answer is final")
     if options.output_dir is not None:
         faults.append("--output-dir: this program declares no download")
     return faults
@@ -9393,10 +9477,10 @@ def _app_failure(error: Error, hint: str | Callable[[Error], str | None] | None)
     wire = {"error": wire.pop("code"), **wire}
     try:
         added = hint(error) if callable(hint) else hint
-    except Exception:
+    except (Exception, SystemExit):
         added = None
-    if added:
-        wire["hint"] = f"{error.hint} {added}" if error.hint else str(added)
+    if isinstance(added, str) and added:
+        wire["hint"] = f"{error.hint} {added}" if error.hint else added
     try:
         _json_copy(wire)
     except _JsonFault:

@@ -807,3 +807,130 @@ def test_ctrl_c_ends_with_130_and_no_traceback(program):
 def test_a_native_without_returns_prints_for_itself(program):
     ran = spawn(program, "raw")
     assert (ran.returncode, ran.stdout, ran.stderr) == (7, b"mine\n", b"")
+
+
+# Regressions
+
+class Own(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("make, code", [
+    (lambda: Own("x"), 130), (lambda: GeneratorExit(), 130), (lambda: asyncio.CancelledError(), 130),
+    (lambda: KeyboardInterrupt(), 130), (lambda: SystemExit(0), 1), (lambda: RecursionError(), 1), (lambda: MemoryError(), 1)])
+def test_whatever_is_raised_anywhere_ends_in_an_envelope(make, code):
+    def leave(*facts):
+        raise make()
+
+    def go() -> int:
+        return 1
+
+    apps = [
+        nk.App("app", expose=("cli",), commands=[nk.command(name="go")(lambda: leave())]),
+        nk.App("app", expose=("cli",), commands=[go], resolve_auth=leave),
+        nk.App("app", expose=("cli",), commands=[go], context=leave),
+        nk.App("app", expose=("cli",), services=leave), nk.App("app", expose=("cli",), runtime_tools=leave),
+        nk.App("app", expose=("cli",), commands=[go], lifecycle=nk.Lifecycle(leave)),
+        nk.App("app", expose=("cli",), commands=[go], lifecycle=nk.Lifecycle(None, leave)),
+        nk.App("app", expose=("cli",), commands=[go], hooks=nk.Hooks(leave)),
+    ]
+    for number, app in enumerate(apps):
+        ran = run_app(app, "go")
+        assert ran.code == code, (number, ran)
+        assert ran.failure["error"] == ("REQUEST_ABORTED" if code == 130 else "INTERNAL_SERVER_ERROR"), number
+
+
+def test_an_error_hint_cannot_break_the_failure():
+    for hint in (lambda error: {"x": 1}, lambda error: 10 ** 5000, lambda error: sys.exit(0), 7, b"x"):
+        app = nk.App("app", expose=("cli",), error_hint=hint)
+        app.command(name="fail")(refuse)
+        assert run_app(app, "fail").failure == {"error": "CONFLICT", "message": "no", "retryable": False}
+
+
+def refuse() -> None:
+    raise nk.Error("CONFLICT", "no")
+
+
+@pytest.mark.parametrize("options, message", [
+    (dict(services=5), "App(services=...) of app must be a list, not int"),
+    (dict(runtime_tools=5), "App(runtime_tools=...) of app must be a list, not int"),
+    (dict(commands=5), "App(commands=...) of app must be a list, not int"),
+    (dict(aliases=5), "App(aliases=...) of app must be a mapping, not int"),
+    (dict(aliases={"c": 5}), "App(aliases=...) of app: c needs a mapping of letters to fields, not int"),
+    (dict(positionals={"c": 5}), "App(positionals=...) of app: c needs a list of fields, not int"),
+    (dict(passthrough=5), "App(passthrough=...) of app must be a mapping, not int"),
+    (dict(exit_codes=5), "App(exit_codes=...) of app must be a mapping, not int"),
+    (dict(default_command=5), "App(default_command=...) of app must be the name of a command"),
+    (dict(hooks=5), "App(hooks=...) of app must be Hooks(...)"),
+    (dict(lifecycle=nk.Lifecycle), "App(lifecycle=...) of app must be Lifecycle(...)"),
+    (dict(description=5), "App(description=...) must be text, not int"),
+    (dict(stdin="x"), "App(stdin=...) of app must be a function"),
+    (dict(auth=1, resolve_auth=print), "App app was given both auth and resolve_auth; pass one of them"),
+    (dict(wait={"x": 1}), "App(wait=...) of app: this version of the module has no waiting; leave it out"),
+    (dict(exit_codes={"X": 256}), "exit_codes of app: X needs a whole number from 0 to 255, not 256"),
+])
+def test_constructor_arguments_of_a_wrong_kind_are_one_sentence(options, message):
+    app = nk.App("app", **options)
+    ran = run_app(app, "--help")
+    assert (ran.code, ran.out, ran.err) == (70, "", message + "\n")
+    assert app.selftest() == [message]
+
+
+def test_a_native_runtime_tool_is_refused_by_name():
+    @nk.native
+    def doctor() -> int:
+        return 1
+
+    app = nk.App("app", runtime_tools=[doctor])
+    assert run_app(app, "--help").err.endswith(
+        "doctor is a native command, which cannot be a runtime tool; list it in the commands of the application\n")
+
+
+def test_application_options_that_are_paths_are_checked():
+    @dataclasses.dataclass
+    class Options:
+        store: pathlib.Path = pathlib.Path("x")
+
+    app = nk.App("app", "1", expose=("cli",), global_options=Options)
+
+    @app.native
+    def where(ctx: nk.Ctx) -> str:
+        return str(ctx.globals.store)
+
+    assert run_app(app, "where").data == "x"
+    for word in ("--store=", '--store:="a\\u0000b"', "--store=" + "x" * 300):
+        ran = run_app(app, "where", word)
+        assert ran.code == 64 and ran.err.startswith("--store"), ran
+
+
+def test_the_question_shows_application_options_too():
+    terminal = Terminal("n\n")
+    app = nk.App("app", "1", expose=("cli",), global_options={"type": "object", "properties": {
+        "server": {"type": "string"}, "zone": {"type": "string"}}})
+    app.command(name="wipe", destructive=True)(lambda: None)
+    assert run_app(app, "wipe", "--server", "prod", tty=lambda: terminal).code == 8
+    assert terminal.shown.split("\n")[:2] == ["wipe is destructive:", '  --server: "prod"']
+
+
+@pytest.mark.parametrize("given, code", [(b"x", 1), (5, 1), (["x"], 1), (None, 1), ("x", 0), ("", 1)])
+def test_a_stdin_reader_that_returns_something_else_is_the_programs_fault(given, code):
+    ran = run_app(make(stdin=lambda: given), "show")
+    assert ran.code == code
+    if code and not isinstance(given, (str, type(None))):
+        assert ran.failure["error"] == "INTERNAL_SERVER_ERROR" and "App(stdin=...)" in ran.failure["message"]
+
+
+def test_a_coroutine_reader_and_coroutine_factories_are_awaited():
+    async def later(*facts):
+        return facts and [nk.command(name="tool", expose=("cli",))(lambda: 5)] or "x"
+
+    assert run_app(make(stdin=lambda: later()), "show").data == {"id": "x"}
+    assert run_app(nk.App("app", "1", runtime_tools=later), "tool").data == 5
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
+def test_a_native_that_cannot_print_says_that_output_failed(program):
+    with open("/dev/full", "wb") as full:
+        env = dict(os.environ, PYTHONUNBUFFERED="1")
+        child = subprocess.run([sys.executable, program, "raw"], stdout=full, stderr=subprocess.PIPE, timeout=30, env=env)
+    assert child.returncode == 1 and json.loads(child.stderr)["error"] == "OUTPUT_FAILED"

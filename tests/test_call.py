@@ -440,3 +440,99 @@ def test_an_unknown_command_names_the_nearest_ones():
     assert caught.value.to_wire() == {
         "code": "NOT_FOUND", "message": 'there is no command "purg"; did you mean purge?', "retryable": False,
         "details": {"suggestions": ["purge"]}}
+
+
+# Regressions
+
+async def _raise(error):
+    raise error
+
+
+@pytest.mark.parametrize("make", [lambda: SystemExit(0), lambda: SystemExit("bye"), lambda: RuntimeError("x")])
+@pytest.mark.parametrize("hook", ["before_call", "on_error", "after_call", "before_handle", "after_handle"])
+def test_a_callback_that_leaves_or_fails_decides_nothing(hook, make):
+    def leave(*facts):
+        raise make()
+
+    lifecycle = nk.Lifecycle(**{hook: leave}) if hook.endswith("handle") else None
+    hooks = None if lifecycle else nk.Hooks(**{hook: leave})
+    eng = engine(nk.command(lambda_free), hooks=hooks, lifecycle=lifecycle)
+    outcome = call(eng, "lambda_free", {})
+    if hook in ("on_error", "after_call"):
+        assert outcome.ok and outcome.data == 3
+        assert call(eng, "lambda_free", {"n": "x"}).exit_code == 1
+    else:
+        assert refusal(outcome) == ("INTERNAL_SERVER_ERROR", "lambda_free failed unexpectedly", 1)
+
+
+def test_observers_may_be_coroutine_functions():
+    seen = []
+
+    async def watch(*facts):
+        await asyncio.sleep(0)
+        seen.append(facts[0].name)
+
+    eng = engine(nk.command(lambda_free), hooks=nk.Hooks(on_error=watch, after_call=watch))
+    assert call(eng, "lambda_free", {}).ok and seen == ["lambda_free"]
+    assert not call(eng, "lambda_free", {"n": "x"}).ok and len(seen) == 3
+
+
+def test_a_before_handle_that_returns_false_refuses():
+    eng = engine(nk.command(lambda_free), lifecycle=nk.Lifecycle(lambda ctx, args: False))
+    outcome = call(eng, "lambda_free", {})
+    assert refusal(outcome) == ("FORBIDDEN", "lambda_free is not allowed here", 3) and not outcome.entered
+
+
+def test_an_identity_that_is_false_is_nobody():
+    @nk.command(scope="admin")
+    def wipe() -> int:
+        return 1
+
+    hook = nk.AuthHook(lambda ctx: False, {"admin": lambda who: True})
+    assert refusal(call(engine(wipe, lifecycle=hook), "wipe", {}))[0] == "UNAUTHORIZED"
+
+
+def test_arguments_that_are_no_json_are_refused_in_process():
+    outcome = call(engine(nk.command(lambda_free)), "lambda_free", {"n": math.nan})
+    assert outcome.error.code == "VALIDATION_ERROR" and not outcome.entered
+    assert outcome.error.message.startswith("the arguments of lambda_free are not JSON: ")
+
+
+def test_an_error_of_another_copy_of_the_module_is_relayed_and_a_hostile_exception_is_not():
+    class Foreign(Exception):
+        def to_wire(self):
+            return {"code": "CONFLICT", "message": "taken", "retryable": False, "hint": "wait"}
+
+    class Hostile(Exception):
+        @property
+        def code(self):
+            raise RuntimeError
+
+        def to_wire(self):
+            return {"code": 7}
+
+    def fail(hostile: bool) -> int:
+        raise Hostile() if hostile else Foreign()
+
+    eng = engine(nk.command(fail))
+    assert refusal(call(eng, "fail", {"hostile": False})) == ("CONFLICT", "taken", 5)
+    assert refusal(call(eng, "fail", {"hostile": True})) == ("INTERNAL_SERVER_ERROR", "fail failed unexpectedly", 1)
+
+
+def test_an_error_takes_texts():
+    for words in ((None, None), ("X", object()), (7, "x")):
+        with pytest.raises(TypeError):
+            nk.Error(*words)
+
+
+def test_an_absolute_path_needs_no_current_folder(tmp_path, monkeypatch):
+    @nk.command
+    def show(path: pathlib.Path) -> str:
+        return str(path)
+
+    eng = engine(show, sandbox=nk.Sandbox(str(tmp_path)))
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert call(eng, "show", {"path": str(tmp_path / "x")}).data == str(tmp_path / "x")
