@@ -16,8 +16,8 @@ Exit codes: 0 success, 1 refused or failed, 2 unauthorized, 3 forbidden or outsi
 5 conflict, 6 rate limited, 7 timeout, 8 confirmation required, 9 outcome unknown, 64 usage, 70 faulty
 registration, 130 interrupted, 141 the reader of the output went away. The whole table: ERRORS_EXIT_CODES.
 
-Environment: KNAIF_TRACE=1 prints the traceback of an unexpected exception on stderr; NO_COLOR and TERM=dumb
-turn colour off. Nothing else is read that your own program did not name.
+Environment: KNAIF_TRACE=1 prints the traceback of an unexpected exception on stderr, COLUMNS sets the width of help.
+Nothing else is read that your own program did not name.
 
 SECTIONS
   LIMITS  every number with unit and reason
@@ -35,6 +35,8 @@ SECTIONS
   CALL    Engine: find, admit, run; Admitted; Approval
   VIEWS   count-by, sum, by, sort, top, table over a result; pure
   HELP    top-level and per-command help, search, completion scripts; pure text from the registry
+  FETCH   guarded HTTP; downloads
+  WAIT    --wait: ask for an asynchronous result until it is final
   APP     App: puts the sections together, routing, output, exit
   MAIN    the commands of `python3 knaif.py`, main(), the guard
 
@@ -61,9 +63,8 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import (Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Mapping,
-                                 MutableMapping, Sequence)
-    from typing import IO, Any, BinaryIO, Dict, List, Optional, TextIO, Tuple, Type, Union
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from typing import IO, Any
 
 __version__ = "0.1.0"
 
@@ -76,6 +77,8 @@ __all__ = [
     "Cancel", "Outcome", "Ctx", "Command", "command", "native", "Service", "Registry",  # REG
     "Lifecycle", "Hooks", "AuthHook",  # CALL
     "view",  # VIEWS
+    "fetch",  # FETCH
+    "Wait",  # WAIT
     "App", "completion_command",  # APP
 ]
 
@@ -123,12 +126,12 @@ CALL_SALT_BYTES = 16  # random bytes that keep a secret from being guessed from 
 CALL_STATUS_MAX = 255  # the largest exit status POSIX carries
 
 # VIEWS
-VIEWS_BATCH = 1000  # records handed on at once: their loop pays, their memory does not matter
-VIEWS_BLOCK_BYTES = 256 * 1024  # one read of a stream of records
+VIEWS_BLOCK_BYTES = 32 * 1024  # one read of a stream of records: its text and values stay in a processor's cache
+VIEWS_BLOCK_TRIES = 8  # blocks in a row that could not be taken fast: the next ones could not either
 VIEWS_CUT_CHARACTERS = 16  # a fault so near to the end of a block may be a word that was cut in two
 VIEWS_NAMES_SHOWN = 20  # fields listed beside one that no record has
 VIEWS_SORT_SLACK = 1000  # records kept beyond the leading ones before they are sorted and cut
-VIEWS_SUM_DIGITS = 2000  # of an exact total: any two floats are at most 1,100 digits apart
+VIEWS_SUM_DIGITS = 6000  # of an exact total: an integer of 4,300 digits, the smallest float, and room for carries
 
 # HELP
 HELP_WIDTH_MIN_COLUMNS = 40  # a narrower terminal gets this page all the same: below it columns stop making sense
@@ -161,6 +164,7 @@ REG_PROGRESS_LINE_CHARACTERS = 79  # one line of the narrowest usual terminal, w
 REG_PROGRESS_PAUSE_SECONDS = 0.1  # between two drawings: smooth to the eye, nothing beside real work
 
 # MAIN
+MAIN_NEAR_RATIO = 0.5  # how alike two names are for difflib before one is a suggestion for the other
 MAIN_QUOTED_CHARACTERS = 200  # of a path, or of what a program said when it could not be imported: one line of it
 
 # ARGV
@@ -173,11 +177,42 @@ SCHEMA_MESSAGE_ISSUES = 5  # of them in the one sentence
 SCHEMA_CHOICES = 10  # values of an enum that a message lists
 SCHEMA_NAMES = 500  # declared names compared for a suggestion: difflib is slow
 SCHEMA_NAME_CHARACTERS = 60  # a key shown without quotes or looked for among the names
-SCHEMA_STEPS = 3_000_000  # values gone into and alternatives tried in one check: seconds, room for 8 MiB of JSON
+SCHEMA_STEPS = 2_500_000  # values gone into and alternatives tried in one check: about 1 s, room for 8 MiB of JSON
+SCHEMA_UNION_STEPS = 16  # for each alternative of a union that fits none: to weigh its faults takes that long
+SCHEMA_REGEX_STEPS = 12  # for each character of a text of format regex
 SCHEMA_NODES = 100_000  # schemas in a schema, counted once for every set of dynamic anchors they are reached under
 SCHEMA_DEPTH_LEVELS = 1000  # keys from the root of a schema, or from a reference, to a part: two or three a level
 SCHEMA_HOPS = 64  # references followed one after the other
 
+# FETCH
+FETCH_URL_CHARACTERS = 8192  # servers refuse longer request lines themselves
+FETCH_SHOWN_CHARACTERS = 200  # of a URL in a message: host and path of any that a person would read
+FETCH_REASON_CHARACTERS = 120  # of what the system or a server says of a failure
+FETCH_HEADERS_SECONDS = 15  # look-ups, connections, TLS and redirects together, up to the last header
+FETCH_BODY_SECONDS = 120  # from the headers to the last byte
+FETCH_SLICE_SECONDS = 0.25  # one wait on the network: so soon does a cancelled call end
+FETCH_BODY_BYTES = 8 * 1024 * 1024  # a document held in memory: the same as one value at a door
+FETCH_REDIRECTS = 5  # followed for one request: more is a loop or a game
+FETCH_HEADER_BYTES = 64 * 1024  # all header lines of one answer: eight times what common servers send
+FETCH_HEADER_LINES = 200  # twice what http.client takes
+FETCH_INTERIM_ANSWERS = 8  # 1xx answers before the real one
+FETCH_CHUNK_BYTES = 64 * 1024  # one read, and one step of decompression: memory stays this small
+FETCH_FRAME_BYTES = 1024  # the line before a chunk: a size, and room for extensions that nobody sends
+FETCH_FRAME_DIGITS = 15  # of a chunk's size or a Content-Length: fits 64 bits
+FETCH_ADDRESSES = 8  # of one name that are tried, sharing the time left
+FETCH_FILE_BYTES = 100 * 1024 * 1024  # one downloaded file
+FETCH_FILES_BYTES = 1024 * 1024 * 1024  # all files of one call
+FETCH_FILES = 1000  # files of one call
+FETCH_NAME_BYTES = 200  # of a file name: below every NAME_MAX, with room for a number
+FETCH_NAME_ENDING_BYTES = 20  # of its ending, which survives a cut; a longer one is no ending
+FETCH_NAME_NUMBERS = 10_000  # tried after a taken name: a folder full of them is not ours to fill
+
+# WAIT
+WAIT_BACKOFF_SECONDS = (2, 3, 5, 5, 8, 10)  # pauses between polls: most jobs end within the first, the last repeats
+WAIT_SECONDS = 600  # before a wait gives up, unless the program or --wait-timeout says otherwise
+WAIT_LONGEST_SECONDS = 1_000_000_000  # thirty years: more is the same to a person, and too much for a clock
+WAIT_JITTER = 0.1  # part by which a pause varies, so that many waits begun together do not poll together
+WAIT_SLICE_SECONDS = 0.25  # one wait for anything: so soon does a cancelled call end
 # endregion LIMITS
 
 
@@ -995,6 +1030,8 @@ class Env:
         if self._owned and not self._given_back and self.stdout is not None:
             self._given_back = True
             os.dup2(self.stdout.fileno(), 1)
+            if hasattr(os, "set_blocking"):
+                os.set_blocking(1, True)  # print() loses what a full pipe does not take at once
             _env_line_buffer(self.is_terminal("stdout"))
 
     def finish(self) -> None:
@@ -1006,14 +1043,14 @@ class Env:
         if not self._owned:
             return
         errors: list[OSError] = []
-        for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        for number, name in ((1, "stdout"), (2, "stderr")):
             try:
-                stream.flush()
+                getattr(sys, name).flush()
             except OSError as error:
                 _env_send_nowhere(number)
                 errors += [error] if number == 1 and self._given_back else []
             except (AttributeError, ValueError):
-                pass  # replaced or closed by the program
+                setattr(sys, name, None)  # replaced or closed by the program; the interpreter would fail at it too
         try:
             if self.stdout is not None:
                 os.close(self.stdout.fileno())
@@ -1779,7 +1816,8 @@ class Sandbox:
 #
 # Pattern: ECMA-262 with the u flag, read by one scanner and written again in the language of re, so that `$` is the
 # very end, `\d` `\w` `\b` are ASCII, `\s` and `.` are ECMA's, and what only Python understands (`\Z`, `(?P<n>..)`,
-# `a++`) is refused. Groups become numbers. A pattern is the program's own text: it may still take exponential time.
+# `a++`) is refused. Groups become numbers. A pattern is the program's own text: it may still take exponential time, as
+# (a|aa)+ does, though the plainest kind, (a+)+, is written simpler. Whether text is a pattern is told in linear time.
 
 FORMAT_DIGITS = frozenset("0123456789")
 FORMAT_HEX = frozenset("0123456789abcdefABCDEF")
@@ -1795,6 +1833,9 @@ FORMAT_LABEL_CHARACTERS = 63  # RFC 1035 2.3.4
 FORMAT_HOST_CHARACTERS = 253  # RFC 1035 3.1: 255 octets less the first length and the root
 FORMAT_LOCAL_OCTETS = 64  # RFC 5321 4.5.3.1.1
 FORMAT_PREFIX_DIGITS = 4  # RFC 6570 2.4.1: max-length below 10,000
+FORMAT_OWN = ("decimal", "iso-date-time", "iso-time")  # of annotations, no JSON Schema's: always judged
+FORMAT_EXPONENT_DIGITS = 4  # of a decimal: arithmetic with a longer one takes all memory
+FORMAT_PATTERN_CHARACTERS = 10_000  # re needs up to 10 us for each
 FORMAT_ASSIGNED_END = 0x40000  # planes 0 to 3; above it categories change only here:
 FORMAT_EDGES = (
     0x40000, 0xE0001, 0xE0002, 0xE0020, 0xE0080, 0xE0100, 0xE01F0, 0xF0000, 0xFFFFE, 0x100000, 0x10FFFE
@@ -1845,6 +1886,31 @@ def _format_is_time(text: str) -> bool:
 
 def _format_is_date_time(text: str) -> bool:
     return text[10:11] in ("T", "t") and _format_is_date(text[:10]) and _format_is_time(text[11:])
+
+
+def _format_is_iso_time(text: str) -> bool:
+    """RFC 3339 full-time whose offset and seconds may be left out (ISO 8601 4.2.2.3, 4.2.5.1)."""
+    offset = "Z" if text[-1:] not in ("Z", "z") and text[-6:-5] not in ("+", "-") else ""
+    seconds = ":00" if text[5:6] not in (":", ".") else ""
+    return _format_is_time(text[:5] + seconds + text[5:] + offset)
+
+
+def _format_is_iso_date_time(text: str) -> bool:
+    return text[10:11] in ("T", "t") and _format_is_date(text[:10]) and _format_is_iso_time(text[11:])
+
+
+def _format_is_decimal(text: str) -> bool:
+    """RFC 8259 number, with an optional plus and an exponent that decimal.Decimal holds without effort."""
+    number, mark, exponent = text[text[:1] in ("+", "-") :].replace("E", "e").partition("e")
+    whole, point, fraction = number.partition(".")
+    power = exponent[exponent[:1] in ("+", "-") :]
+    return (
+        _format_is_made_of(whole, FORMAT_DIGITS)
+        and (whole[0] != "0" or whole == "0")
+        and (not point or _format_is_made_of(fraction, FORMAT_DIGITS))
+        and (not mark or _format_is_made_of(power, FORMAT_DIGITS))
+        and len(power) <= FORMAT_EXPONENT_DIGITS
+    )
 
 
 def _format_is_duration(text: str) -> bool:
@@ -1943,6 +2009,39 @@ def _format_split_uri(text: str) -> tuple[str | None, str | None, str, str | Non
         authority, slash, path = after[2:].partition("/")
         after = slash + path
     return scheme if colon else None, authority, after, query if asked else None, fragment if mark else None
+
+
+def _format_unquote(text: str) -> str:
+    """Undo percent escapes (RFC 3986 2.1). Pure."""
+    if "%" in text:
+        from urllib.parse import unquote
+
+        text = unquote(text)
+    return text
+
+
+def _format_join_uri(base: str, reference: str) -> str:
+    """Resolve a URI reference without fragment against a base (RFC 3986 5.2). Pure."""
+    scheme, authority, path, query, _ = _format_split_uri(reference)
+    if scheme is None:
+        scheme, base_authority, base_path, base_query, _ = _format_split_uri(base)
+        if authority is None:
+            authority = base_authority
+            if not path:
+                path, query = base_path, base_query if query is None else query
+            elif path[0] != "/":
+                folder, slash, _ = base_path.rpartition("/")
+                path = folder + (slash or "/" * (authority is not None)) + path
+    kept: list[str] = []
+    parts = path.split("/")
+    for part in parts:
+        if part == "..":
+            del kept[max(1, len(kept) - 1) :]
+        elif part != ".":
+            kept.append(part)
+    path = "/".join(kept + [""] * (parts[-1] in (".", "..")))
+    head = (scheme + ":" if scheme is not None else "") + ("//" + authority if authority is not None else "")
+    return head + path + ("?" + query if query is not None else "")
 
 
 def _format_is_authority(text: str, wide: bool) -> bool:
@@ -2148,16 +2247,25 @@ FORMAT_CATEGORIES = (  # ECMA-262 table 69: the long names and aliases of Genera
 )
 
 
-def _format_pattern(source: str) -> Any:
+def _format_pattern(source: str, judge: bool = False) -> Any:
     """Compile an ECMA-262 pattern; ``.search(text)`` of the result is true where it matches.
+
+    judge: only whether it is one counts; classes, of which re makes tables in milliseconds, become a letter.
 
     Raises: ValueError with one sentence for what is no pattern, or needs what re has not (a look-behind of no fixed
     width, a script property).
     """
     import re
 
+    if len(source) > FORMAT_PATTERN_CHARACTERS:
+        raise ValueError("it is longer than %d characters" % FORMAT_PATTERN_CHARACTERS)
+    text = _format_translate(source)
+    if judge:
+        text = re.sub(r"\[[^]]*\]", "a", text)
+    for kind, names in set(re.findall(r"\\([pP])\{(\w+)\}", text)):
+        text = text.replace("\\%s{%s}" % (kind, names), _format_property(names, kind == "P"))
     try:
-        return re.compile(_format_translate(source), re.ASCII)
+        return re.compile(text, re.ASCII)
     except (re.error, OverflowError, RecursionError) as fault:
         reason = "it is nested too deeply" if isinstance(fault, RecursionError) else str(fault).partition(" at pos")[0]
         raise ValueError(reason) from None
@@ -2170,6 +2278,7 @@ def _format_translate(source: str) -> str:
     opened: list[int] = []  # numbers of the open groups, 0 for one that captures nothing, -1 for a look-behind
     closed: set[int] = set()
     seen = 0  # capturing groups so far
+    backward = any("\\" + character in source for character in "k123456789")  # it may refer to its groups
     quantified = 2  # 0 after an atom, 1 after a quantifier, 2 where neither `*` nor a lazy `?` may stand
     at = 0
     while at < len(source):
@@ -2179,6 +2288,9 @@ def _format_translate(source: str) -> str:
             if quantified == 2 or (quantified == 1 and bounds != "?"):
                 raise ValueError("there is nothing to repeat before %s" % bounds)
             piece, at, quantified = bounds, at + len(bounds), quantified + 1
+            if piece in ("*", "+") and pieces[-4:-3] in (["("], ["(?:"]) and pieces[-1] == ")" and not backward:
+                if pieces[-2] in ("*", "+"):  # (a+)* is (a*), and (a+)+ is (a+), but in linear time
+                    pieces[-2], piece = min(piece, pieces[-2]), "{1}"
         elif character == "(":
             number, piece, at = _format_read_group(source, at)
             seen += number
@@ -2270,6 +2382,8 @@ def _format_read_atom(source: str, at: int, names: list[str], closed: set[int]) 
     if number:  # a group that has not matched yet stands for the empty text
         return ("(?(%d)\\%d)" % (number, number) if number in closed else "(?:)"), at
     code, body, at = _format_read_escape(source, at)
+    if body == FORMAT_NOT_SPACE:  # re is faster with the few
+        return "[^" + FORMAT_SPACE + "]", at
     return (body if code is not None else "[" + body + "]"), at
 
 
@@ -2315,7 +2429,7 @@ def _format_read_escape(source: str, at: int) -> tuple[int | None, str, int]:
         name, brace, _ = source[end + 1 :].partition("}")
         if source[end : end + 1] != "{" or not brace:
             raise ValueError("\\%s takes a property in braces" % character)
-        return None, _format_property(name, character == "P"), end + 2 + len(name)
+        return None, "\\%s{%s}" % (character, _format_read_property(name)), end + 2 + len(name)
     code = FORMAT_CONTROLS.get(character)
     if character == "c" and FORMAT_LETTERS.issuperset(source[end : end + 1] or " "):
         code, end = ord(source[end]) % 32, end + 1
@@ -2349,18 +2463,20 @@ def _format_read_hex(source: str, at: int, kind: str) -> tuple[int, int]:
     return int(digits, 16), end
 
 
-def _format_property(name: str, negated: bool) -> str:
-    """Return the body of a class for a General_Category, from this Python's own unicodedata (some 15 ms).
-
-    Raises: ValueError for scripts and binary properties, which unicodedata does not tell.
-    """
-    from unicodedata import category
-
+def _format_read_property(name: str) -> str:
+    """Return the short name of a General_Category. Raises: ValueError for others, which unicodedata does not tell."""
     words = FORMAT_CATEGORIES.split()
     key, equals, value = name.rpartition("=")
     short = next((short for short, long in zip(words[::2], words[1::2]) if value in (short, long)), "")
     if not short or (equals and key not in ("General_Category", "gc")):
         raise ValueError("\\p{%s} is no general category" % name[:40])
+    return short
+
+
+def _format_property(short: str, negated: bool) -> str:
+    """Return the body of a class for a General_Category, from this Python's own unicodedata (some 15 ms)."""
+    from unicodedata import category
+
     wanted = ("Lu", "Ll", "Lt") if short == "LC" else short
     starts: list[int] = []  # of runs inside and outside, in turn
     for codes in (range(FORMAT_ASSIGNED_END), FORMAT_EDGES):
@@ -2373,7 +2489,7 @@ def _format_property(name: str, negated: bool) -> str:
 
 def _format_is_pattern(text: str) -> bool:
     try:
-        _format_pattern(text)
+        _format_pattern(text, judge=True)
     except ValueError:
         return False
     return True
@@ -2383,6 +2499,7 @@ def _format_is_pattern(text: str) -> bool:
 FORMAT_CHECKS: dict[str, Any] = {
     "date": ("a date (YYYY-MM-DD)", _format_is_date),
     "date-time": ("a date and time (YYYY-MM-DDThh:mm:ssZ)", _format_is_date_time),
+    "decimal": ("a decimal number", _format_is_decimal),
     "duration": ("a duration (P1DT12H)", _format_is_duration),
     "email": ("an email address", _format_is_email, False),
     "hostname": ("a host name", _format_is_hostname),
@@ -2392,6 +2509,8 @@ FORMAT_CHECKS: dict[str, Any] = {
     "ipv6": ("an IPv6 address", _format_is_ipv6),
     "iri": ("an IRI", _format_is_reference, True, True),
     "iri-reference": ("an IRI or relative reference", _format_is_reference, True, False),
+    "iso-date-time": ("an ISO 8601 date and time", _format_is_iso_date_time),
+    "iso-time": ("an ISO 8601 time", _format_is_iso_time),
     "json-pointer": ("a JSON pointer", _format_is_pointer),
     "regex": ("an ECMA-262 pattern", _format_is_pattern),
     "relative-json-pointer": ("a relative JSON pointer", _format_is_relative_pointer),
@@ -2516,36 +2635,74 @@ def _schema_show(value: Any) -> str:
     return _json_show(value)
 
 
-def _schema_received(value: Any) -> str:
-    """Return kind and cut text of a value. Pure."""
-    if value is SCHEMA_MISSING:
-        return "nothing"
+def _schema_received(value: Any, plain: bool = True) -> str:
+    """Return the kind of a value, and its cut text where plain. Pure."""
     kind = {str: "string", int: "number"}.get(value.__class__) or _json_kind(value).replace("integer", "number")
-    return _json_show(value) if kind in ("null", "boolean") else "the %s %s" % (kind, _schema_show(value))
+    if kind == "null" or (plain and kind == "boolean"):
+        return _json_show(value)
+    return "the %s %s" % (kind, _schema_show(value)) if plain else ("an " if kind[0] in "ao" else "a ") + kind
 
 
-def _schema_issue(fault: list[Any], hidden: Collection[tuple[Any, ...]] | None) -> Issue:
-    """Return the issue of a fault. hidden: locations whose values and their owners are not shown; None: all. Pure."""
+def _schema_issue(fault: list[Any], hidden: Collection[tuple[Any, ...]] | None, root: Any = True) -> Issue:
+    """Return the issue of a fault. Pure.
+
+    hidden: locations whose values and owners are not shown; None: no value is. root: schema of a value with secrets.
+    """
     (keyword, expected, phrase), value = fault[:2]
     location = tuple(fault[:1:-1])
+    shown, plain = (location, True) if root is True else _schema_veil(location, root, value is SCHEMA_MISSING)
     if isinstance(expected, list):
-        expected, phrase = _schema_alternatives(expected)
-    received = ""
-    for place in hidden if hidden and value is not SCHEMA_MISSING else ():
-        if location[: len(place)] == place:
-            received = "***"
-        elif place[: len(location)] == location:
-            received = received or ("an object" if isinstance(value, dict) else "an array")
-    received = received or _schema_received(value)
-    if phrase is None:
-        message = "expected " + expected + (", got " + received if hidden is not None else "")
+        expected, phrase = _schema_alternatives(expected, fault[2:], root)
+    for place in hidden or ():
+        plain = plain and place[: len(location)] != location
+    if value is SCHEMA_MISSING:
+        received = "nothing"
+    elif any(location[: len(place)] == place for place in hidden or ()):
+        received = "***"
     else:
-        message = phrase if isinstance(phrase, str) else phrase(value, location)
-    return Issue(location, keyword, message, expected, received)
+        received = _schema_received(value, plain)
+    message = phrase if phrase is None or isinstance(phrase, str) else phrase(location[-1], shown)
+    if message is None:
+        message = "expected " + expected + (", got " + received if hidden is not None else "")
+    return Issue(shown, keyword, message, expected, received)
 
 
-def _schema_alternatives(faults: list[Any]) -> tuple[str, str | None]:
-    """Return what alternatives expected, and a message where "expected this or that" would not say it. Pure."""
+def _schema_veil(location: tuple[Any, ...], root: Any, missing: bool) -> tuple[tuple[Any, ...], bool]:
+    """Return a location in a value that holds secrets as it may be shown, and whether what stands there may be. Pure.
+
+    A key that the schema does not name is "***". A value is shown only where the schema names its place and is of one
+    piece, without arrays and objects: anything else may be a secret, or hold one, out of the place it belongs to.
+    """
+    shown: list[Any] = []
+    here = _schema_leaves([root], root)
+    for key in location:
+        inner = [leaf["properties"][key] for leaf in here if key in leaf.get("properties", ())]
+        named = inner or isinstance(key, int) or (missing and len(shown) == len(location) - 1)
+        shown.append(key if named else "***")
+        if not inner:
+            inner = [leaf.get(name) for leaf in here for name in ("items", "additionalProperties")]
+            for leaf in here:
+                inner += [*leaf.get("prefixItems", ()), *leaf.get("patternProperties", {}).values()]
+        here = _schema_leaves(inner, root)
+    kinds = here[0].get("type", "string" if here[0].keys() & {"enum", "const"} else "object") if len(here) == 1 else ()
+    kinds = {kinds} if isinstance(kinds, str) else {*kinds}
+    return tuple(shown), bool(kinds) and "***" not in shown and kinds.isdisjoint(("array", "object"))
+
+
+def _schema_leaves(parts: Sequence[Any], root: Any) -> list[dict[str, Any]]:
+    """Return what schemas of one value come to without $ref, allOf and alternatives, null left out. Pure."""
+    leaves, queue = [], list(parts)
+    for _ in range(SCHEMA_NAMES):
+        part = _schema_resolve(queue.pop(), root) if queue else None
+        if isinstance(part, dict) and part.get("type") != "null":
+            queue += [inner for name in ("allOf", "anyOf", "oneOf") for inner in part.get(name, ())]
+            if not part.keys() & {"allOf", "anyOf", "oneOf"} or part.keys() & {"type", "properties", "items"}:
+                leaves.append(part)
+    return leaves + [{}] * len(queue[:1])
+
+
+def _schema_alternatives(faults: list[Any], keys: list[Any], root: Any) -> tuple[str, str | None]:
+    """Return what alternatives at a place expected, and a message where "this or that" would not say it. Pure."""
     leaves: list[Issue] = []
     stack = faults[::-1]
     while stack and len(leaves) < SCHEMA_CHOICES:
@@ -2553,7 +2710,8 @@ def _schema_alternatives(faults: list[Any]) -> tuple[str, str | None]:
         if isinstance(fault[0][1], list):  # alternatives again: theirs, at the place of this fault
             stack += [inner + fault[2:] for inner in fault[0][1][::-1]]
         else:
-            leaves.append(_schema_issue(fault, None))
+            leaves.append(_schema_issue(fault + keys, None, root))
+            leaves[-1].location = leaves[-1].location[len(keys) :]
     expected = _schema_either([leaf.expected for leaf in leaves])
     if all(not leaf.location and leaf.message == "expected " + leaf.expected for leaf in leaves):
         return expected, None
@@ -2561,7 +2719,8 @@ def _schema_alternatives(faults: list[Any]) -> tuple[str, str | None]:
 
 
 def _schema_either(words: Sequence[str]) -> str:
-    words = list(dict.fromkeys(words))
+    """Return "this, that or those"; that null would do too is left out. Pure."""
+    words = [word for word in dict.fromkeys(words) if word != "null"] or ["null"]
     if len(words) > SCHEMA_MESSAGE_ISSUES:
         words = words[:SCHEMA_MESSAGE_ISSUES] + ["%d others" % (len(words) - SCHEMA_MESSAGE_ISSUES)]
     return ", ".join(words[:-1]) + " or " * (len(words) > 1) + words[-1]
@@ -2596,12 +2755,9 @@ class Validator:
     """
 
     def __init__(
-        self,
-        schema: Any,
-        *,
-        resources: Mapping[str, Any] | Callable[[str], Any] | None = None,
+        self, schema: Any, *, resources: Mapping[str, Any] | Callable[[str], Any] | None = None,
         assert_formats: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.schema = schema  #: as it was given
         self.steps = SCHEMA_STEPS  #: what one check may cost: members looked at and alternatives tried
         self._node = _SchemaCompiler(resources, assert_formats).compile(schema)
@@ -2610,12 +2766,14 @@ class Validator:
         """Tell whether a value fits. Pure."""
         return not self._find_faults(value)
 
-    def issues(self, value: Any, *, hidden: Collection[tuple[Any, ...]] = ()) -> list[Issue]:
+    def issues(self, value: Any, *, hidden: Collection[tuple[Any, ...]] | None = None) -> list[Issue]:
         """Return why a value does not fit: at most 20 issues, none where it does. Pure.
 
-        hidden: locations of secrets; no issue shows a value that stands there.
+        hidden: locations of secrets, also none where all are out of their places; no issue shows a value that stands
+        there, nor, unless hidden is None, a key or value that may be a secret misplaced: only the kind of it.
         """
-        return [_schema_issue(fault, hidden) for fault in self._find_faults(value)[:SCHEMA_ISSUES]]
+        faults = self._find_faults(value)[:SCHEMA_ISSUES]
+        return [_schema_issue(fault, hidden or (), True if hidden is None else self.schema) for fault in faults]
 
     def check(self, value: Any) -> None:
         """Return where a value fits. Pure. Raises: VALIDATION_ERROR with all issues in its details."""
@@ -2671,8 +2829,9 @@ class _SchemaNode(dict):  # type: ignore[type-arg]
             others = [maker(kind) for maker in self.each] + [part[kind] for part in self.joined]
             tests += [test for test in dict.fromkeys(others) if test is not None]
             self[kind] = _schema_all(tests, bool(others))
-            if kind in self.late:
-                self[kind] = _schema_after(self[kind], self.late[kind])
+            first, late = self[kind], self.late.get(kind)
+            if late:
+                self[kind] = lambda value, state, a=first, b=late: (a and a(value, state)) or b(value, state)
 
 
 def _schema_refuse(rule: Any) -> Callable[..., Any]:
@@ -2687,7 +2846,7 @@ def _schema_all(tests: Sequence[Callable[..., Any]], fans: bool) -> Callable[...
 
     def test(value: Any, state: list[int]) -> list[Any] | None:
         if fans:
-            _schema_spend(state, len(parts))
+            _schema_spend(state, 2 * len(parts))
         faults = None
         for part in parts:
             found = part(value, state)
@@ -2696,10 +2855,6 @@ def _schema_all(tests: Sequence[Callable[..., Any]], fans: bool) -> Callable[...
         return faults
 
     return test
-
-
-def _schema_after(first: Callable[..., Any] | None, late: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda value, state: (first and first(value, state)) or late(value, state)
 
 
 def _schema_spend(state: list[int], steps: int) -> None:
@@ -2715,7 +2870,7 @@ def _schema_fits(node: _SchemaNode, value: Any, state: list[int]) -> bool:
 
 def _schema_mark(node: _SchemaNode, value: Any, state: list[int], seen: set[Any], own: bool = False) -> bool:
     """Add to `seen` what a node evaluates in a value it accepts; True: all. own: leave out its unevaluated*."""
-    _schema_spend(state, 1)
+    _schema_spend(state, 3)
     if not own and isinstance(value, dict) in node.whole:
         return True
     return any(mark(value, state, seen) for mark in node.marks) or any(
@@ -2805,7 +2960,7 @@ class _SchemaCompiler:
             if isinstance(name, str) and not (dialect[0] == 7 and "$ref" in schema):
                 name, _, anchor = name.partition("#")
                 if name:
-                    base = _schema_join(base, name)
+                    base = _format_join_uri(base, name)
                     self.documents[base] = (schema, base)
                 if anchor:
                     self.anchors[base, anchor] = schema
@@ -2868,11 +3023,11 @@ class _SchemaCompiler:
     def find(self, reference: str, base: str, where: tuple[Any, ...]) -> tuple[Any, str]:
         """Return the schema that a reference names and the URI of its resource. Raises: RegistrationError."""
         uri, _, fragment = reference.partition("#")
-        document = self.load(_schema_join(base, uri) if uri else base)
+        document = self.load(_format_join_uri(base, uri) if uri else base)
         if document is None:
             raise self.fail(where, "nothing is known of %s; give it in resources" % _json_show(reference))
         schema, base = document
-        fragment = _schema_unquote(fragment)
+        fragment = _format_unquote(fragment)
         if fragment[:1] == "/":
             for key in fragment[1:].split("/"):
                 schema = _schema_step(schema, key)
@@ -2889,7 +3044,7 @@ class _SchemaCompiler:
         name = schema["$id"].partition("#")[0]
         if not name or (self.dialects[base][0] == 7 and "$ref" in schema):
             return base
-        uri = _schema_join(base, name)
+        uri = _format_join_uri(base, name)
         if uri not in self.dialects:
             self.index(schema, base, self.dialects[base])
         return uri
@@ -2965,45 +3120,12 @@ def _schema_step(value: Any, key: str) -> Any:
     return SCHEMA_MISSING
 
 
-def _schema_unquote(text: str) -> str:
-    """Undo percent escapes (RFC 3986 2.1). Pure."""
-    if "%" in text:
-        from urllib.parse import unquote
-
-        text = unquote(text)
-    return text
-
-
-def _schema_join(base: str, reference: str) -> str:
-    """Resolve a URI reference without fragment against a base (RFC 3986 5.2). Pure."""
-    scheme, authority, path, query, _ = _format_split_uri(reference)
-    if scheme is None:
-        scheme, base_authority, base_path, base_query, _ = _format_split_uri(base)
-        if authority is None:
-            authority = base_authority
-            if not path:
-                path, query = base_path, base_query if query is None else query
-            elif path[0] != "/":
-                folder, slash, _ = base_path.rpartition("/")
-                path = folder + (slash or "/" * (authority is not None)) + path
-    kept: list[str] = []
-    parts = path.split("/")
-    for part in parts:
-        if part == "..":
-            del kept[max(1, len(kept) - 1) :]
-        elif part != ".":
-            kept.append(part)
-    path = "/".join(kept + [""] * (parts[-1] in (".", "..")))
-    head = (scheme + ":" if scheme is not None else "") + ("//" + authority if authority is not None else "")
-    return head + path + ("?" + query if query is not None else "")
-
-
 def _schema_resolve(schema: Any, root: Any) -> Any:
     """Return a schema with its local $ref followed, what stands beside the $ref laid over it; {} for a loop. Pure."""
     for _ in range(SCHEMA_HOPS):
         if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str) or schema["$ref"][:1] != "#":
             return schema
-        start, *keys = _schema_unquote(schema["$ref"][1:]).split("/")
+        start, *keys = _format_unquote(schema["$ref"][1:]).split("/")
         target = SCHEMA_MISSING if start else root
         for key in keys:
             target = _schema_step(target, key)
@@ -3018,14 +3140,12 @@ def _schema_resolve(schema: Any, root: Any) -> Any:
 
 
 def _schema_note(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
-    """$id, $schema, $anchor, $dynamicAnchor, read by the index; $defs, definitions, compiled when referred to."""
-    kind, wanted = (dict, "an object of schemas") if SCHEMA_KEYWORDS[keyword][3] else (str, "a string")
-    make.want(node, keyword, isinstance(value, kind), wanted)
-
-
-def _schema_part(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
-    """then, else, additionalItems: read by another keyword, without which they say nothing."""
-    make.child(node, value, keyword)
+    """Names, read by the index; $defs, compiled when referred to; then, else, additionalItems, read by others."""
+    holds = SCHEMA_KEYWORDS[keyword][3]
+    if holds == "one":
+        make.child(node, value, keyword)
+    elif not isinstance(value, dict if holds else str):
+        make.want(node, keyword, False, "an object of schemas" if holds else "a string")
 
 
 def _schema_reference(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
@@ -3068,7 +3188,7 @@ def _schema_union(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value:
                 elif not single:
                     return None
             if len(branches) == len(tests):
-                _schema_spend(state, 8 * len(tests))  # comparing their faults costs more than finding them
+                _schema_spend(state, SCHEMA_UNION_STEPS * len(tests))  # to compare faults costs more than to find them
                 return _schema_furthest(keyword, branches, value)
             return [[rule, value]] if len(branches) < len(tests) - 1 else None
 
@@ -3258,10 +3378,12 @@ def _schema_search(make: _SchemaCompiler, node: _SchemaNode, keyword: str, sourc
 
 def _schema_format(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
     make.want(node, keyword, isinstance(value, str), "the name of a format")
-    asked = make.assert_formats or "format-assertion" in (make.dialects[node.base][1] or ())
+    asked = make.assert_formats or value in FORMAT_OWN or "format-assertion" in (make.dialects[node.base][1] or ())
     found = _format_find(value) if asked else None
     if found is not None:
         make.check(node, (str,), keyword, *found)
+        if value == "regex":  # costs more than all other checks
+            node.tests.append(((str,), lambda text, state: _schema_spend(state, SCHEMA_REGEX_STEPS * len(text))))
 
 
 def _schema_gather(faults: list[Any] | None, found: list[Any], key: Any) -> list[Any]:
@@ -3321,7 +3443,7 @@ def _schema_contains(make: _SchemaCompiler, node: _SchemaNode, keyword: str, val
     low, high = limits.get("minContains", 1), limits.get("maxContains")
 
     def test(value: Any, state: list[int]) -> list[Any] | None:
-        _schema_spend(state, 1 + len(value) // 8)
+        _schema_spend(state, 12 + len(value) // 2)
         count = sum([_schema_fits(part, item, state) for item in value])
         if count >= low and (high is None or count <= high):
             return None
@@ -3404,7 +3526,7 @@ def _schema_test_members(find: Callable[..., _SchemaNode], other: _SchemaNode) -
 
 def _schema_test_patterns(parts: dict[Any, _SchemaNode], patterns: Any, other: _SchemaNode) -> Callable[..., Any]:
     def test(value: Any, state: list[int]) -> list[Any] | None:
-        _schema_spend(state, 1 + len(value) * len(patterns))
+        _schema_spend(state, 2 + 2 * len(value) * len(patterns))
         faults: list[Any] | None = None
         for key, item in value.items():
             nodes = [part for search, part in patterns if isinstance(key, str) and search(key)]
@@ -3420,12 +3542,13 @@ def _schema_test_patterns(parts: dict[Any, _SchemaNode], patterns: Any, other: _
 def _schema_stranger(keyword: str, names: Mapping[str, Any]) -> Any:
     """Return the rule for members that are not declared; names: those that are."""
 
-    def phrase(value: Any, location: tuple[Any, ...]) -> str:
+    def phrase(key: Any, location: tuple[Any, ...]) -> str:
+        """key: as it was given; location: as it is shown."""
         from difflib import get_close_matches
 
         owner = ".".join(map(_schema_name, location[:-1])) or "this input"
         known = [name for name in map(str, list(names)[:SCHEMA_NAMES]) if len(name) <= SCHEMA_NAME_CHARACTERS]
-        near = get_close_matches(str(location[-1])[:SCHEMA_NAME_CHARACTERS], known, 1)
+        near = get_close_matches(str(key)[:SCHEMA_NAME_CHARACTERS], known, 1)
         return "is not a field of " + owner + ("; did you mean %s?" % _json_show(near[0]) if near else "")
 
     return keyword, "no field of this name", phrase
@@ -3453,11 +3576,7 @@ def _schema_unevaluated(make: _SchemaCompiler, node: _SchemaNode, keyword: str, 
     node.whole.add(objects)
 
 
-def _schema_required(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
-    _schema_add_required(make, node, keyword, value, None)
-
-
-def _schema_add_required(make: _SchemaCompiler, node: _SchemaNode, keyword: str, names: Any, when: str | None) -> None:
+def _schema_required(make: _SchemaCompiler, node: _SchemaNode, keyword: str, names: Any, when: Any = None) -> None:
     """Require these members, where `when` is given only beside that one."""
     good = isinstance(names, list) and all(isinstance(name, str) for name in names)
     make.want(node, keyword, good, "an array of names" if when is None else "an object of arrays of names")
@@ -3478,7 +3597,7 @@ def _schema_dependencies(make: _SchemaCompiler, node: _SchemaNode, keyword: str,
     make.want(node, keyword, isinstance(value, dict), "an object")
     for name, needed in value.items():
         if keyword == "dependentRequired" or (keyword == "dependencies" and isinstance(needed, list)):
-            _schema_add_required(make, node, keyword, needed, name)
+            _schema_required(make, node, keyword, needed, name)
         else:
             _schema_add_dependent_schema(node, name, make.within(node, needed, keyword, name))
 
@@ -3523,7 +3642,7 @@ SCHEMA_KEYWORDS = {
     "$recursiveRef": (_schema_reference, "core", 19, ""),
     "$ref": (_schema_reference, "core", 7, ""),
     "$schema": (_schema_note, "core", 7, ""),
-    "additionalItems": (_schema_part, "applicator", 7, "one"),
+    "additionalItems": (_schema_note, "applicator", 7, "one"),
     "additionalProperties": (_schema_members, "applicator", 7, "one"),
     "allOf": (_schema_all_of, "applicator", 7, "one"),
     "anyOf": (_schema_union, "applicator", 7, "one"),
@@ -3533,7 +3652,7 @@ SCHEMA_KEYWORDS = {
     "dependencies": (_schema_dependencies, "applicator", 7, "map"),
     "dependentRequired": (_schema_dependencies, "validation", 19, ""),
     "dependentSchemas": (_schema_dependencies, "applicator", 19, "map"),
-    "else": (_schema_part, "applicator", 7, "one"),
+    "else": (_schema_note, "applicator", 7, "one"),
     "enum": (_schema_enum, "validation", 7, ""),
     "exclusiveMaximum": (_schema_bound, "validation", 7, ""),
     "exclusiveMinimum": (_schema_bound, "validation", 7, ""),
@@ -3559,7 +3678,7 @@ SCHEMA_KEYWORDS = {
     "properties": (_schema_members, "applicator", 7, "map"),
     "propertyNames": (_schema_property_names, "applicator", 7, "one"),
     "required": (_schema_required, "validation", 7, ""),
-    "then": (_schema_part, "applicator", 7, "one"),
+    "then": (_schema_note, "applicator", 7, "one"),
     "type": (_schema_type, "validation", 7, ""),
     "unevaluatedItems": (_schema_unevaluated, "unevaluated", 19, "one"),
     "unevaluatedProperties": (_schema_unevaluated, "unevaluated", 19, "one"),
@@ -3621,8 +3740,7 @@ def _schema_metaschema(name: str) -> Any:
 # region TYPES -- Arg, Opt, Field, Shape; text -> JSON values; JSON <-> typed Python values
 # needs: LIMITS ERRORS JSON FORMAT SCHEMA
 # One annotation becomes one Shape: a JSON Schema (objects are closed, at every depth), a reader from valid JSON to
-# Python, a strict writer back, and the places of paths and secrets. typing, enum, dataclasses, datetime and their like
-# are recognised through sys.modules: a program that annotates with none of them never imports them.
+# Python, a strict writer back, and the places of paths and secrets. What no annotation names is never imported.
 #
 #     annotation              JSON                       in Python
 #     str int float bool None the same                   3.0 for an int arrives as 3, 3 for a float as 3.0
@@ -3711,8 +3829,9 @@ class Arg:
 
     help: one sentence. choices: the only values. min, max: bounds of a number, a length or a count of items, by the
     type. pattern: ECMA-262, for text. choices and pattern of a list are those of its items. path: the text is a path
-    (pathlib.Path always is). secret: never shown, asked without echo. Of parameters alone: env: environment variable
-    that fills it; alias: one letter; rest: takes everything to the end of the line. example: shown by help.
+    (pathlib.Path always is). secret: never shown, asked without echo; its choices, though, stand in the schema.
+    Of parameters alone: env: environment variable that fills it; alias: one letter; rest: takes everything to the end
+    of the line. example: shown by help.
     All of it is checked when the function's schemas are made. Raises: REGISTRATION_ERROR then.
     """
 
@@ -3776,7 +3895,7 @@ class Field:
 
     __slots__ = (
         "name", "parameter", "schema", "required", "default", "help", "alias", "env", "secret", "rest", "variadic",
-        "option_only", "dashed", "path", "example", "shape", "fill",
+        "option_only", "dashed", "path", "example", "shape", "factory",
     )
 
     def __init__(self, name: str, schema: Any, *, shape: Shape | None = None) -> None:
@@ -3786,7 +3905,7 @@ class Field:
         self.shape = shape  #: of the value; None where a raw schema describes it
         self.required = True  #: whether it must be given
         self.default: Any = TYPES_ABSENT  #: JSON value where it is left out
-        self.fill: Any = TYPES_ABSENT  #: the default that the reader puts in, where Python itself has none
+        self.factory: Any = None  #: makes a default for each call, where it is none that everybody shares
         self.help = ""  #: one sentence
         self.alias: str | None = None  #: one letter
         self.env: str | None = None  #: environment variable that fills it
@@ -3812,7 +3931,7 @@ class Shape:
 
     __slots__ = (
         "schema", "read", "write", "word", "form", "parts", "marks", "measure", "make", "rank", "hashes", "tight",
-        "asserts", "home", "_validator", "_roles",
+        "asserts", "home", "_validator", "_roles", "_fills",
     )
 
     def __init__(
@@ -3834,12 +3953,13 @@ class Shape:
         self.home: Any = None  #: the schema with the $defs of its references, where they are not its own
         self._validator: Validator | None = None
         self._roles: frozenset[str] | None = None
+        self._fills: bool | None = None
         for name, value in about.items():
             setattr(self, name, value)
 
     def copy(self, **changes: Any) -> Shape:
         """Return a copy with other attributes."""
-        about = {name: getattr(self, name) for name in Shape.__slots__[:-2]}
+        about = {name: getattr(self, name) for name in Shape.__slots__[:-3]}
         return Shape(**dict(about, **changes))
 
     def _judge(self) -> Validator:
@@ -3866,18 +3986,31 @@ class Shape:
         except _TypesFault:
             return False
 
+    def complete(self, value: Any) -> Any:
+        """Return a JSON value, valid or not, with the defaults of all objects in it, at every depth; or value itself.
+
+        What is located, shown or digested must be complete: the constructors fill in what is missing and tell nobody.
+        Raises: VALIDATION_ERROR where a default would make another branch of a union of it; INTERNAL_SERVER_ERROR for a
+        default_factory that fails.
+        """
+        return self._guard(lambda value: _types_complete(self, value), value) if self.has_defaults() else value
+
     def to_python(self, value: Any) -> Any:
-        """Return the typed value of valid JSON; its lists and dicts are new.
+        """Return the typed value of valid JSON that is complete; its lists and dicts are new.
 
         Raises: VALIDATION_ERROR for what no schema can say: a date that Python cannot hold, a constructor's refusal.
         """
+        return value if self.read is None else self._guard(self.read, value)
+
+    def _guard(self, convert: Callable[[Any], Any], value: Any) -> Any:
         try:
-            return value if self.read is None else self.read(value)
+            return convert(value)
         except _TypesFault as fault:
             found = [("type", fault.message, fault.message), _types_at(value, fault.path), *reversed(fault.path)]
-            raise _schema_error([_schema_issue(found, self.locate(value, "secret"))]) from fault.__cause__
+            root = self.schema if self.has_role("secret") else True
+            raise _schema_error([_schema_issue(found, self.locate(value, "secret"), root)]) from fault.__cause__
         except RecursionError:
-            raise Error("VALIDATION_ERROR", "The value is nested too deeply to be read.") from None
+            raise Error("VALIDATION_ERROR", "the value is nested too deeply to be read") from None
 
     def to_json(self, value: Any) -> Any:
         """Return the JSON form of a Python value, as new lists and dicts. Raises: _TypesFault where it has none."""
@@ -3896,15 +4029,25 @@ class Shape:
     def has_role(self, role: str) -> bool:
         """Tell whether a value of this shape can have a role."""
         if self._roles is None:
-            seen: dict[int, Shape] = {}
-            todo: list[Any] = [self]
-            while todo:
-                shape = todo.pop()
-                if id(shape) not in seen:
-                    seen[id(shape)] = shape
-                    todo += [part.shape if isinstance(part, Field) else part for part in shape.parts]
-            self._roles = frozenset().union(*(shape.marks for shape in seen.values()))
+            self._roles = frozenset().union(*(shape.marks for shape in self._within()))
         return role in self._roles
+
+    def has_defaults(self) -> bool:
+        """Tell whether a value of this shape can hold an object in which something is left out for a default."""
+        if self._fills is None:
+            self._fills = any(isinstance(part, Field) and part.default is not TYPES_ABSENT
+                              for shape in self._within() for part in shape.parts)
+        return self._fills
+
+    def _within(self) -> Iterable[Shape]:
+        seen: dict[int, Shape] = {}
+        todo: list[Any] = [self]
+        while todo:
+            shape = todo.pop()
+            if id(shape) not in seen:
+                seen[id(shape)] = shape
+                todo += [part.shape if isinstance(part, Field) else part for part in shape.parts]
+        return seen.values()
 
     def read_model(self, value: Any) -> Any:
         """Return the value as a model means it: text is read where the schema has no string. A new value. Pure."""
@@ -4202,30 +4345,78 @@ def _types_split_time(text: str) -> tuple[list[int], int | None] | None:
 # JSON -> Python and back: readers get valid JSON, writers get anything
 
 
+def _types_steps(shape: Shape, value: Any) -> list[tuple[Any, Any, Any]]:
+    """Return (shape, key or index, value) of what a JSON value, valid or not, holds one level further down."""
+    parts, form = shape.parts, shape.form
+    if isinstance(value, dict):
+        if form == "object":
+            return [(field.shape, field.name, value[field.name]) for field in parts if field.name in value]
+        return [(parts[0], key, item) for key, item in value.items()] if form == "map" else []
+    if not isinstance(value, list) or form not in ("array", "tuple"):
+        return []
+    shapes = parts * len(value) if form == "array" else parts
+    return [(part, index, item) for index, (part, item) in enumerate(zip(shapes, value))]
+
+
 def _types_locate(shape: Shape, value: Any, role: str, path: tuple[str | int, ...], places: list[Any]) -> None:
     """Append the places of a role in a JSON value, which need not be valid."""
-    parts, form = shape.parts, shape.form
-    steps: Iterable[tuple[Any, str | int, Any]] = ()
+    steps = _types_steps(shape, value)
     if role in shape.marks:
+        steps = []
         if role == "secret" or isinstance(value, str):
             places.append(path)
-        elif isinstance(value, dict):
-            steps = [(shape, key, item) for key, item in value.items()]
-        elif isinstance(value, list):
-            steps = [(shape, index, item) for index, item in enumerate(value)]
-    elif isinstance(value, dict) and form in ("object", "map"):
-        steps = [(parts[0], key, item) for key, item in value.items()]
-        if form == "object":
-            steps = [(field.shape, field.name, value[field.name]) for field in parts if field.name in value]
-    elif isinstance(value, list) and form in ("array", "tuple"):
-        shapes = parts * len(value) if form == "array" else parts
-        steps = [(part, index, item) for index, (part, item) in enumerate(zip(shapes, value))]
-    elif form in ("union", "alias"):
-        for branch in _types_choose(shape, value) if form == "union" else parts:
+        elif isinstance(value, (dict, list)):
+            pairs = value.items() if isinstance(value, dict) else enumerate(value)
+            steps = [(shape, key, item) for key, item in pairs]
+    elif shape.form in ("union", "alias"):
+        for branch in _types_choose(shape, value) if shape.form == "union" else shape.parts:
             _types_locate(branch, value, role, path, places)
     for part, key, item in steps:
         if part.has_role(role):
             _types_locate(part, item, role, path + (key,), places)
+
+
+def _types_complete(shape: Shape, value: Any) -> Any:
+    """Return what Shape.complete does. Raises: _TypesFault where defaults would make another type of it."""
+    if not shape.has_defaults():
+        return value
+    if shape.form in ("union", "alias"):
+        chosen = _types_choose(shape, value) if shape.form == "union" else shape.parts
+        if len(chosen) != 1:
+            return value
+        made = _types_complete(chosen[0], value)
+        if shape.form == "union" and [*_types_choose(shape, made)] != [*chosen]:
+            raise _TypesFault(f"is {chosen[0].word} that its defaults make into another type; give more members")
+        return made
+    if shape.form == "object" and isinstance(value, dict):
+        filled = {field.name: value[field.name] if field.name in value else _types_default(field)
+                  for field in shape.parts if field.name in value or field.default is not TYPES_ABSENT}
+        value = {**filled, **value}
+    steps = _types_steps(shape, value)
+    made = dict(value) if isinstance(value, dict) else list(value) if steps else value
+    key: Any = None
+    try:
+        for part, key, item in steps:
+            made[key] = _types_complete(part, item)
+    except _TypesFault as fault:
+        raise fault.under(key)
+    return made
+
+
+def _types_default(field: Field) -> Any:
+    """Return a new default of a field as JSON. Raises: INTERNAL_SERVER_ERROR for a default_factory that fails."""
+    if field.factory is None:
+        return _json_copy(field.default)
+    shape: Any = field.shape
+    cause: Exception | None = None
+    try:
+        made = shape.to_json(field.factory())
+        why = "".join(issue.message for issue in (shape.issues(made) if shape.tight else ())[:1])
+    except Exception as error:
+        cause, why = error, error.message if isinstance(error, _TypesFault) else f"it raised {type(error).__name__}"
+    if why:
+        raise Error("INTERNAL_SERVER_ERROR", f'the default_factory of "{field.name}" gave no default: {why}') from cause
+    return made
 
 
 def _types_at(value: Any, path: Sequence[Any]) -> Any:
@@ -4251,7 +4442,9 @@ def _types_write_text(value: Any) -> str:
 
 def _types_write_integer(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
-        return int.__index__(value)
+        if -JSON_INT_LIMIT < value < JSON_INT_LIMIT:
+            return int.__index__(value)
+        raise _TypesFault(f"is an integer of more than {JSON_INT_DIGITS:,} digits")
     raise _types_refused("a whole number", value)
 
 
@@ -4261,7 +4454,7 @@ def _types_write_number(value: Any) -> int | float:
             return float.__float__(value)
         raise _TypesFault(f"is {'NaN' if value != value else 'infinite'}, which no JSON number is")
     if isinstance(value, int) and not isinstance(value, bool):
-        return int.__index__(value)
+        return _types_write_integer(value)
     raise _types_refused("a number", value)
 
 
@@ -4305,18 +4498,66 @@ def _types_read_bytes(value: str) -> bytes:
 
 
 def _types_write_free(value: Any) -> Any:
-    """Return a JSON value as new plain lists, dicts and scalars; what JSON does not know is not converted."""
+    """Return the JSON form of a value without an annotation, as new plain lists, dicts and scalars.
+
+    Known types are written as their annotations say: an Enum as its value, a date as text, a dataclass as an object.
+    Raises: _TypesFault, with the path, for all others, NaN, cycles and too many levels.
+    """
+    if _json_is_plain(value, JSON_DEPTH_LEVELS):
+        try:
+            return _json_copy(value)
+        except _JsonFault:
+            pass  # is named below
+    return _types_write_known(value, {}, JSON_DEPTH_LEVELS)
+
+
+def _types_write_known(value: Any, writers: dict[type, Any], levels: int) -> Any:
+    """Return what _types_write_free does. writers: those of classes met before; levels: how many there may still be."""
     if value is None or value is True or value is False:
         return value
+    if isinstance(value, _types_enum()):
+        return _types_write_known(value.value, writers, levels)
     if isinstance(value, str):
         return _types_write_text(value)
     if isinstance(value, (int, float)):
         return _types_write_number(value)
-    if isinstance(value, dict):
-        return _types_write_members(value, _types_write_free)
+    if levels == 0:
+        raise _TypesFault("is nested too deeply or contains itself")
+    kind = type(value)
+
+    def convert(item: Any) -> Any:
+        return _types_write_known(item, writers, levels - 1)
+
+    if isinstance(value, sys.modules["_collections_abc"].Mapping):
+        return _types_write_members(value, convert)
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return _types_write_members(dict(zip(kind._fields, value)), convert)
     if isinstance(value, (list, tuple)):
-        return _types_write_items(value, _types_write_free)
-    raise _TypesFault(f"expected a JSON value, got {type(value).__name__}; convert it, or annotate its type")
+        return _types_write_items(value, convert)
+    if isinstance(value, (set, frozenset)):
+        return _types_write_set(value, convert)
+    if hasattr(kind, "__dataclass_fields__"):
+        names = [name for name, field in kind.__dataclass_fields__.items() if field._field_type.name == "_FIELD"]
+        return _types_write_members({name: getattr(value, name, TYPES_ABSENT) for name in names}, convert)
+    if isinstance(value, (bytes, bytearray)):
+        return _types_write_bytes(value)
+    if kind not in writers:
+        known = [_types_known(base) for base in kind.__mro__]
+        writers[kind] = next((shape.write for shape in known if shape is not None), None)
+    if writers[kind] is not None:
+        return writers[kind](value)
+    if value is TYPES_ABSENT:
+        raise _TypesFault("is missing")
+    raise _TypesFault(f"expected a JSON value, got {kind.__name__}; convert it, or annotate its type")
+
+
+def _types_write_set(value: Iterable[Any], convert: Callable[[Any], Any]) -> list[Any]:
+    """Return the items of a set in an order that is the same in every process."""
+    made = _types_write_items(value, convert)
+    if len({_json_key(one) for one in made}) != len(made):
+        raise _TypesFault("has an item twice")
+    made.sort(key=_types_order)
+    return made
 
 
 def _types_write_items(value: Iterable[Any], convert: Callable[[Any], Any]) -> list[Any]:
@@ -4363,12 +4604,7 @@ def _types_array(make: Any, item: Shape) -> Shape:
     def write(value: Any) -> Any:
         if not isinstance(value, (list, tuple, set, frozenset) if unique else (list, tuple)):
             raise _types_refused(f"a {make.__name__}", value)
-        made = _types_write_items(value, item.write)
-        if unique and len({_json_key(one) for one in made}) != len(made):
-            raise _TypesFault("has an item twice")
-        if unique:  # a set has another order in every process
-            made.sort(key=_types_order)
-        return made
+        return (_types_write_set if unique else _types_write_items)(value, item.write)
 
     return Shape({key: schema[key] for key in kept}, read, write, f"a {make.__name__}", form="array", parts=(item,),
                  measure="items", make=make, hashes=make in (tuple, frozenset) and item.hashes, tight=item.tight)
@@ -4422,22 +4658,17 @@ def _types_object(fields: Sequence[Field], make: Any, word: str) -> Shape:
     if required:
         schema["required"] = required
     schema["additionalProperties"] = False
-    shapes = [field.shape for field in fields if field.shape is not None]
-    plan = [(field.name, field.parameter, shape.read, field) for field, shape in zip(fields, shapes)]
-    secret = any(field.secret for field in fields)
+    shapes: list[Any] = [field.shape for field in fields]
+    plan = [(field.name, field.parameter, shape.read) for field, shape in zip(fields, shapes)]
 
     def read(value: Any) -> Any:
         """Return the members by parameter, each converted, or what make makes of them."""
         made: dict[str, Any] = {}
         name = ""
         try:
-            for name, parameter, convert, field in plan:
-                item = value.get(name, TYPES_ABSENT)
-                if item is TYPES_ABSENT:
-                    if field.fill is TYPES_ABSENT:
-                        continue
-                    item = _json_copy(field.fill)
-                made[parameter] = item if convert is None else convert(item)
+            for name, parameter, convert in plan:
+                if name in value:
+                    made[parameter] = value[name] if convert is None else convert(value[name])
         except _TypesFault as fault:
             raise fault.under(name)
         if make is dict:
@@ -4445,7 +4676,7 @@ def _types_object(fields: Sequence[Field], make: Any, word: str) -> Shape:
         try:
             return make(**made)
         except (ValueError, TypeError, ArithmeticError) as error:
-            why = "" if secret else f": {error}"
+            why = "" if any(shape.has_role("secret") for shape in shapes) else f": {error}"
             raise _TypesFault(f"is refused by {make.__name__}{why[:TYPES_NOTE_CHARACTERS]}") from error
 
     write = _types_object_writer(fields, make, word)
@@ -4455,7 +4686,7 @@ def _types_object(fields: Sequence[Field], make: Any, word: str) -> Shape:
 
 def _types_object_writer(fields: Sequence[Field], make: Any, word: str) -> Callable[[Any], Any]:
     """Return the writer of a closed object: of the items of a dict, or of the attributes of an instance."""
-    names = {field.parameter: field for field in fields}
+    names: dict[str, Any] = {field.parameter: field for field in fields}
 
     def write(value: Any) -> Any:
         """Return the object; every declared member and no other."""
@@ -4469,7 +4700,7 @@ def _types_object_writer(fields: Sequence[Field], make: Any, word: str) -> Calla
             item = value.get(name, TYPES_ABSENT) if make is dict else getattr(value, name, TYPES_ABSENT)
             try:
                 if item is not TYPES_ABSENT:
-                    made[field.name] = field.shape.write(item) if field.shape is not None else item
+                    made[field.name] = field.shape.write(item)
                 elif field.required:
                     raise _TypesFault("is missing")
             except _TypesFault as fault:
@@ -4620,6 +4851,30 @@ def _types_from_text(make: Any, schema: dict[str, Any], word: str, **about: Any)
     return Shape(schema, read, write, word, make=make, rank=TYPES_FORMED, **about)
 
 
+def _types_known(kind: Any) -> Shape | None:
+    """Return the shape of a class of the standard library that JSON has as text, None for any other class."""
+    modules = sys.modules
+    for name in ("date", "datetime", "time") if "datetime" in modules else ():
+        if kind is getattr(modules["datetime"], name):
+            return _types_clock(name, modules["datetime"])
+    if "uuid" in modules and kind is modules["uuid"].UUID:
+        return _types_from_text(kind, {"type": "string", "format": "uuid"}, "a UUID")
+    if "decimal" in modules and kind is modules["decimal"].Decimal:
+        return _types_decimal(kind)
+    if "pathlib" in modules and issubclass(kind, modules["pathlib"].PurePath):
+        return _types_from_text(kind, {"type": "string"}, "a path", marks=frozenset(("path",)), measure="length")
+    return None
+
+
+def _types_scalar(kind: Any) -> Shape | None:
+    """Return the shape of what TYPES_SCALARS lists, None for anything else. Raises: TypeError for what has no hash."""
+    found = TYPES_SCALARS.get(kind)
+    if found is None:
+        return None
+    schema, read, write, word, measure, rank = found
+    return Shape(schema, read, write, word, measure=measure, rank=rank, make=kind)
+
+
 #: Python type -> schema, reader, writer, word, measure, rank
 TYPES_SCALARS = {
     str: ({"type": "string"}, None, _types_write_text, "text", "length", 4),
@@ -4642,14 +4897,6 @@ TYPES_BUILTIN = {"str": str, "int": int, "float": float, "bool": bool, "bytes": 
 def _types_enum() -> Any:
     """Return enum.Enum, or () where nobody has imported it: nothing is an instance or subclass of that."""
     return sys.modules["enum"].Enum if "enum" in sys.modules else ()
-
-
-def _types_special(thing: Any) -> str:
-    """Return the name of a special form of typing or typing_extensions, "" for anything else. Pure."""
-    if getattr(thing, "__module__", None) not in ("typing", "typing_extensions", "types"):
-        return ""
-    name = getattr(thing, "_name", None) or getattr(thing, "__name__", None)
-    return name if isinstance(name, str) else ""
 
 
 def _types_rewrite(node: Any) -> Any:
@@ -4690,12 +4937,6 @@ def _types_hints(thing: Any) -> dict[str, Any]:
 
         library = import_module("annotationlib")
         return dict(library.get_annotations(thing, format=library.Format.FORWARDREF))
-
-
-def _types_scope(thing: Any) -> dict[str, Any]:
-    """Return the globals that the annotations of a class or alias stand in."""
-    module = sys.modules.get(getattr(thing, "__module__", None) or "")
-    return {} if module is None else module.__dict__
 # endregion TYPES
 
 
@@ -4724,7 +4965,22 @@ SHAPES_REMEDIES = {
     "Flag": "use list[...] of an Enum", "Callable": "take the name of what to call, as str",
 }
 SHAPES_REMEDY = "use a type that JSON can carry, such as str, int, list[str], a dataclass, or Any"
+SHAPES_UNREAD = "is annotated @, which cannot be evaluated"
 SHAPES_TOP_LEVEL = "define or import its names at the top level of the module, not under TYPE_CHECKING"
+
+
+def _shapes_special(thing: Any) -> str:
+    """Return the name of a special form of typing or typing_extensions, "" for anything else. Pure."""
+    if getattr(thing, "__module__", None) not in ("typing", "typing_extensions", "types"):
+        return ""
+    name = getattr(thing, "_name", None) or getattr(thing, "__name__", None)
+    return name if isinstance(name, str) else ""
+
+
+def _shapes_scope(thing: Any) -> dict[str, Any]:
+    """Return the globals that the annotations of a class or alias stand in."""
+    module = sys.modules.get(getattr(thing, "__module__", None) or "")
+    return {} if module is None else module.__dict__
 
 
 def _shapes_cut(thing: Any) -> str:
@@ -4809,12 +5065,12 @@ class _ShapesCompiler:
     def refuse(self, what: str) -> RegistrationError:
         """Return the fault of the place at hand."""
         place = " in ".join(reversed(self.trail))
-        return RegistrationError(f"{self.owner}: {place + ' ' if place else ''}{what}.")
+        return RegistrationError(f"{self.owner}: {place + ' ' if place else ''}{what}")
 
     def refuse_note(self, note: Any) -> RegistrationError:
         """Return the fault of an annotation without a JSON form."""
         kind = getattr(note, "__origin__", None) or note
-        names = [_types_special(kind), type(note).__name__] + [base.__name__ for base in getattr(kind, "__mro__", ())]
+        names = [_shapes_special(kind), type(note).__name__] + [base.__name__ for base in getattr(kind, "__mro__", ())]
         remedy = next((SHAPES_REMEDIES[name] for name in names if name in SHAPES_REMEDIES), SHAPES_REMEDY)
         return self.refuse(f"is annotated {_shapes_cut(note)}, which has no JSON form here; {remedy}")
 
@@ -4822,14 +5078,24 @@ class _ShapesCompiler:
         """Return the fault of an attribute of an Arg that has a senseless value."""
         return self.refuse(f"has nk.Arg({word}={_json_show(value)}); give {what}")
 
-    def evaluated(self, read: Callable[[], Any], text: str = "") -> Any:
-        """Return read(), which evaluates annotation text. Raises: REGISTRATION_ERROR for whatever that raises."""
+    def tried(self, read: Callable[[], Any], what: str, name: str = "") -> Any:
+        """Return read(), which runs what the program wrote; @ in what is name.
+
+        Raises: REGISTRATION_ERROR for whatever that raises.
+        """
         try:
             return read()
+        except RegistrationError:
+            raise
         except Exception as error:
-            about = f"is annotated {_json_show(text)}, which" if text else "has annotations that"
             why = _shapes_cut(f"{type(error).__name__}: {error}")
-            raise self.refuse(f"{about} cannot be evaluated ({why}); {SHAPES_TOP_LEVEL}") from error
+            remedy = SHAPES_TOP_LEVEL if isinstance(error, (NameError, AttributeError)) else "correct it"
+            raise self.refuse(f"{what.replace('@', _json_show(name))} ({why}); {remedy}") from error
+
+    def guard(self, build: Callable[[], Shape]) -> Shape:
+        """Return build(), complete. Raises: REGISTRATION_ERROR for whatever the classes in annotations raise, too."""
+        shape: Shape = self.tried(lambda: self.complete(build()), "has a type that cannot be read")
+        return shape
 
     def resolve(self, note: Any, scope: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return an annotation that is no text any more, and the globals that text inside it stands in."""
@@ -4844,7 +5110,7 @@ class _ShapesCompiler:
             if not isinstance(note, str):
                 return note, scope
             text = note
-            note = self.evaluated(lambda: _types_evaluate(text, scope), text)
+            note = self.tried(lambda: _types_evaluate(text, scope), SHAPES_UNREAD, text)
         raise self.refuse("is annotated with text that stands for itself; name a type")
 
     def peel(self, note: Any, scope: dict[str, Any]) -> tuple[Any, dict[str, Any], list[Arg], set[str]]:
@@ -4853,7 +5119,7 @@ class _ShapesCompiler:
         words: set[str] = set()
         while True:
             note, scope = self.resolve(note, scope)
-            word = _types_special(getattr(note, "__origin__", None))
+            word = _shapes_special(getattr(note, "__origin__", None))
             if hasattr(note, "__metadata__"):
                 found = [one for one in note.__metadata__ if getattr(one, "__knaif_arg__", False)]
                 if any(isinstance(one, type) for one in found):
@@ -4865,10 +5131,10 @@ class _ShapesCompiler:
                 note = note.__args__[0]
             elif type(note).__name__ == "TypeAliasType" and note not in self.named:
                 alias = note
-                value = self.evaluated(lambda: alias.__value__, alias.__name__)
+                value = self.tried(lambda: alias.__value__, SHAPES_UNREAD, alias.__name__)
                 if not hasattr(value, "__metadata__"):
                     return note, scope, notes, words
-                note, scope = value, _types_scope(alias)
+                note, scope = value, _shapes_scope(alias)
             else:
                 return note, scope, notes, words
 
@@ -4879,7 +5145,7 @@ class _ShapesCompiler:
         if not notes:
             return shape
         arg = _shapes_merge(notes)
-        self.check_place(arg, ("env", "alias", "rest", "default", "example"))
+        _shapes_check_place(self, arg, ("env", "alias", "rest", "default", "example"))
         return _shapes_constrain(self, shape, arg)
 
     def bare(self, note: Any, scope: dict[str, Any]) -> Shape:
@@ -4895,23 +5161,22 @@ class _ShapesCompiler:
     def bare_of(self, note: Any, scope: dict[str, Any]) -> Shape:
         """Return the shape of an annotation, by what kind of thing it is."""
         try:
-            scalar = TYPES_SCALARS.get(type(None) if note is None else note)
+            scalar = _types_scalar(type(None) if note is None else note)
         except TypeError:
             raise self.refuse_note(note) from None
         origin = getattr(note, "__origin__", None)
-        special = _types_special(origin)
+        special = _shapes_special(origin)
         if scalar is not None:
-            schema, read, write, word, measure, rank = scalar
-            return Shape(schema, read, write, word, measure=measure, rank=rank, make=note)
+            return scalar
         if hasattr(note, "__supertype__"):
-            return self.shape(note.__supertype__, _types_scope(note))
+            return self.shape(note.__supertype__, _shapes_scope(note))
         if type(note).__name__ == "TypeAliasType":
-            return self.once(note, lambda: self.shape(note.__value__, _types_scope(note)))
+            return self.once(note, lambda: self.shape(note.__value__, _shapes_scope(note)))
         if special == "Union" or type(note).__name__ in ("UnionType", "Union"):
             return self.union([self.shape(part, scope) for part in note.__args__], note)
         if special == "Literal":
             return self.literal(note)
-        if _types_special(note) == "Any":
+        if _shapes_special(note) == "Any":
             return self.bare(object, scope)
         return self.container(note, origin, scope) or self.classes(note, origin)
 
@@ -4944,24 +5209,17 @@ class _ShapesCompiler:
         if not all(isinstance(value, (str, int, type(None))) for value, _ in pairs):
             raise self.refuse_note(note)
         word = "one of " + ", ".join(_json_show(value) for value, _ in pairs)
-        return _types_choice([(_types_write_free(value), thing) for value, thing in pairs], _shapes_cut(word))
+        return _types_choice([(_json_copy(value), thing) for value, thing in pairs], _shapes_cut(word))
 
     def classes(self, note: Any, origin: Any) -> Shape:
         """Return the shape of a class, of the standard library or of the program."""
-        modules = sys.modules
         if not isinstance(note, type) or origin is not None:
             raise self.refuse_note(note)
-        for kind in ("date", "datetime", "time") if "datetime" in modules else ():
-            if note is getattr(modules["datetime"], kind):
-                return _types_clock(kind, modules["datetime"])
         if issubclass(note, _types_enum()):
             return self.enum(note)
-        if "uuid" in modules and note is modules["uuid"].UUID:
-            return _types_from_text(note, {"type": "string", "format": "uuid"}, "a UUID")
-        if "decimal" in modules and note is modules["decimal"].Decimal:
-            return _types_decimal(note)
-        if "pathlib" in modules and issubclass(note, modules["pathlib"].PurePath):
-            return _types_from_text(note, {"type": "string"}, "a path", marks=frozenset(("path",)), measure="length")
+        known = _types_known(note)
+        if known is not None:
+            return known
         if any(hasattr(note, mark) for mark in ("__dataclass_fields__", "__required_keys__", "_field_defaults")):
             return self.once(note, lambda: _types_object(
                 self.members(note, True), dict if hasattr(note, "__required_keys__") else note, f"a {note.__name__}"))
@@ -4972,8 +5230,8 @@ class _ShapesCompiler:
         if issubclass(note, sys.modules["enum"].Flag) or not list(note):
             raise self.refuse_note(note)
         try:
-            pairs = [(_types_write_free(member.value), member) for member in note]
-        except _TypesFault:
+            pairs = [(_json_copy(member.value), member) for member in note]
+        except _JsonFault:
             pairs = [([], None)]
         if any(isinstance(value, (list, dict)) for value, _ in pairs):
             raise self.refuse(f"is annotated {_shapes_cut(note)}, which has values that are no JSON scalars; "
@@ -5030,12 +5288,12 @@ class _ShapesCompiler:
         if hasattr(note, "__dataclass_fields__"):
             found = self.dataclass_members(note)
         elif typed_dict:
-            scope, keys, hints = _types_scope(note), note.__required_keys__, self.hints(note)
+            scope, keys, hints = _shapes_scope(note), note.__required_keys__, self.hints(note)
             found = [(name, hint, scope, TYPES_ABSENT, name not in keys) for name, hint in hints.items()]
         else:
             base = next(base for base in note.__mro__ if "_field_defaults" in base.__dict__)
             annotated = "__annotations__" in base.__dict__ or hasattr(base, "__annotate__")
-            scope, hints = _types_scope(base), self.hints(base) if annotated else {}
+            scope, hints = _shapes_scope(base), self.hints(base) if annotated else {}
             if set(hints) != set(note._fields):
                 raise self.refuse("is a namedtuple without annotations; use typing.NamedTuple or a dataclass")
             defaults = base._field_defaults
@@ -5044,8 +5302,11 @@ class _ShapesCompiler:
         fields = []
         for name, hint, scope, default, optional in found:
             self.trail.append(f'the field "{name}" of {note.__qualname__}')
-            fields.append(self.field(name, hint, scope, default, nested=nested, optional=optional,
-                                     typed_dict=typed_dict))
+            made = self.field(name, hint, scope, default, nested=nested, optional=optional, typed_dict=typed_dict)
+            if optional and not typed_dict:
+                factory = note.__dataclass_fields__[name].default_factory
+                made.factory = factory if factory not in (list, dict, set, frozenset, tuple) else None
+            fields.append(made)
             self.trail.pop()
         return fields
 
@@ -5060,17 +5321,19 @@ class _ShapesCompiler:
                 raise self.refuse(f"has the InitVar {_json_show(name)}, which has no place in JSON; make it a field")
             if kind == "_FIELD_CLASSVAR" or not field.init and not self.output:
                 continue
+            optional = type(factory).__name__ != "_MISSING_TYPE"
             if type(default).__name__ == "_MISSING_TYPE":
-                default = factory() if factory in (list, dict, set, frozenset, tuple) else TYPES_ABSENT
+                about = "has the default_factory of @, which fails"
+                default = self.tried(factory, about, name) if optional and not self.output else TYPES_ABSENT
             owner = next(base for base in reversed(note.__mro__)
                          if base.__dict__.get("__dataclass_fields__", {}).get(name) is field)
-            optional = type(factory).__name__ != "_MISSING_TYPE"
-            found.append((name, field.type, _types_scope(owner), default, optional))
+            found.append((name, field.type, _shapes_scope(owner), default, optional))
         return found
 
     def hints(self, thing: Any) -> dict[str, Any]:
         """Return the annotations of a function or class. Raises: REGISTRATION_ERROR."""
-        return self.evaluated(lambda: _types_hints(thing))  # type: ignore[no-any-return]
+        made: dict[str, Any] = self.tried(lambda: _types_hints(thing), "has annotations that cannot be evaluated")
+        return made
 
     def field(
         self, name: str, note: Any, scope: dict[str, Any], default: Any, *, nested: bool = False,
@@ -5087,7 +5350,7 @@ class _ShapesCompiler:
         shape = self.bare(note, scope)
         if notes or override is not None:
             shape = _shapes_constrain(self, shape, arg)
-            self.check_arg(arg, nested, shape if not star else None)
+            _shapes_check_arg(self, arg, nested, shape if not star else None)
         field = Field(name, shape.schema, shape=shape)
         field.dashed = True
         field.help = shape.schema.get("description", "")
@@ -5110,22 +5373,27 @@ class _ShapesCompiler:
             if "null" not in _types_kinds(shape.schema, self.home):
                 raise self.refuse("may be left out (nk.Opt) and has no default; "
                                   "give it one, or annotate it Optional[...]")
-            field.default = field.fill = None
+            field.default = None
         return field
 
     def set_values(self, field: Field, arg: Arg, default: Any) -> None:
-        """Fill in default and example of a field, once every class is known. default: Python's."""
-        shown: dict[str, Any] = {}
-        if default is TYPES_ABSENT and type(arg.default).__name__ != "_TypesAbsent":
-            field.default = shown["default"] = self.value(field.shape, arg.default, "default", field.secret)
-            field.fill = field.default
-        elif default is not TYPES_ABSENT:
-            field.default = shown["default"] = self.value(field.shape, default, "default", field.secret)
+        """Fill in default and example of a field, once every class is known; schemas show neither with a secret in it.
+
+        default: Python's.
+        """
+        shape: Any = field.shape
+        hidden = shape.has_role("secret")
+        default = default if type(arg.default).__name__ == "_TypesAbsent" else arg.default
+        if default is not TYPES_ABSENT:
+            field.default = self.value(shape, default, "default", hidden)
+            if field.factory is not None:
+                field.shape = shape.copy(home=self.home)
+            elif not shape.locate(field.default, "secret"):
+                field.schema["default"] = field.default
         if not _types_is_unset(arg.example):
-            field.example = self.value(field.shape, arg.example, "example", field.secret)
-            shown["examples"] = [field.example]
-        if not field.secret:
-            field.schema.update(shown)
+            field.example = self.value(shape, arg.example, "example", hidden)
+            if not shape.locate(field.example, "secret"):
+                field.schema["examples"] = [field.example]
 
     def value(self, shape: Any, value: Any, what: str, secret: bool = False) -> Any:
         """Return the JSON form of a default, choice or example; only the last may be given as JSON.
@@ -5134,6 +5402,12 @@ class _ShapesCompiler:
         """
         try:
             made = value if what == "example" and isinstance(value, str) else shape.to_json(value)
+            if made and isinstance(made, (list, dict)) or isinstance(made, str) and not made.isascii():
+                _json_write(made).encode("utf-8")
+        except (_JsonFault, UnicodeEncodeError) as fault:
+            shown = what if secret else f"{what} {_json_show(value)}"
+            why = fault.reason if isinstance(fault, _JsonFault) else "a lone surrogate"
+            raise self.refuse(f"has the {shown}, which no JSON can hold: {why}; give it another") from None
         except _TypesFault as fault:
             place = f" at {_json_pointer(fault.path)}" if fault.path else ""
             remedy = "annotate it Optional[...] or give it another" if value is None else "give it another"
@@ -5144,30 +5418,17 @@ class _ShapesCompiler:
             self.checks.append((" in ".join(reversed(self.trail)), shown, shape, made))
         return made
 
-    def check_place(self, arg: Arg, words: Sequence[str]) -> None:
-        """Refuse what an Arg inside a type says about a parameter. Raises: REGISTRATION_ERROR."""
-        for word in words:
-            if not _types_is_unset(getattr(arg, word)):
-                raise self.refuse(f"has an nk.Arg with {word}= inside its type; move it to the parameter itself")
-
-    def check_arg(self, arg: Arg, nested: bool, shape: Shape | None) -> None:
-        """Check what an Arg says about a parameter rather than its value; shape: None for *args."""
-        self.check_place(arg, ("env", "alias", "rest") if nested else ())
-        env, alias = arg.env, arg.alias
-        if not isinstance(arg.help, str):
-            raise self.refuse_arg("help", arg.help, "one sentence of text")
-        if env is not None and (not isinstance(env, str) or not env or "=" in env or "\0" in env):
-            raise self.refuse_arg("env", env, "the name of an environment variable")
-        if alias is not None and not (isinstance(alias, str) and len(alias) == 1 and alias.isascii() and alias.isalpha()
-                                      and alias != "h"):
-            raise self.refuse_arg("alias", alias, "one ASCII letter other than h")
-        if arg.rest and shape is not None and _types_kinds(shape.schema, self.home) - {"null"} != {"array"}:
-            raise self.refuse(f"has nk.Arg(rest=True), but takes {shape.word}; make it a list[str]")
-
     def complete(self, shape: Shape) -> Shape:
         """Return the shape with the definitions it refers to, once every default, example and choice is valid."""
         for self.trail, field, arg, default in self.later:
             self.set_values(field, arg, default)
+        for self.trail, field, _, _ in self.later:
+            shape_of_it: Any = field.shape
+            try:
+                _types_complete(shape_of_it, field.default)
+            except (RecursionError, _TypesFault) as fault:
+                why = fault.message if isinstance(fault, _TypesFault) else "holds itself without end"
+                raise self.refuse(f"has a default that {why}; give it another") from None
         for place, what, part, value in self.checks:
             checked = part.copy(home=self.home)
             issues = checked.issues(value)
@@ -5178,6 +5439,28 @@ class _ShapesCompiler:
 
 
 # What an Arg says about values
+
+
+def _shapes_check_place(compiler: _ShapesCompiler, arg: Arg, words: Sequence[str]) -> None:
+    """Refuse what an Arg inside a type says about a parameter. Raises: REGISTRATION_ERROR."""
+    for word in words:
+        if not _types_is_unset(getattr(arg, word)):
+            raise compiler.refuse(f"has an nk.Arg with {word}= inside its type; move it to the parameter itself")
+
+
+def _shapes_check_arg(compiler: _ShapesCompiler, arg: Arg, nested: bool, shape: Shape | None) -> None:
+    """Check what an Arg says about a parameter rather than its value; shape: None for *args."""
+    _shapes_check_place(compiler, arg, ("env", "alias", "rest") if nested else ())
+    env, alias = arg.env, arg.alias
+    if not isinstance(arg.help, str):
+        raise compiler.refuse_arg("help", arg.help, "one sentence of text")
+    if env is not None and (not isinstance(env, str) or not env or "=" in env or "\0" in env):
+        raise compiler.refuse_arg("env", env, "the name of an environment variable")
+    if alias is not None and not (isinstance(alias, str) and len(alias) == 1 and alias.isascii() and alias.isalpha()
+                                  and alias != "h"):
+        raise compiler.refuse_arg("alias", alias, "one ASCII letter other than h")
+    if arg.rest and shape is not None and _types_kinds(shape.schema, compiler.home) - {"null"} != {"array"}:
+        raise compiler.refuse(f"has nk.Arg(rest=True), but takes {shape.word}; make it a list[str]")
 
 
 def _shapes_constrain(compiler: _ShapesCompiler, shape: Shape, arg: Arg) -> Shape:
@@ -5326,25 +5609,24 @@ def _shapes_signature(
     compiler = _ShapesCompiler(owner)
     hints = compiler.hints(function)
     if not raw:
-        _shapes_add_parameters(made, compiler, function, hints, extra_args or {}, context_type, bound)
-        made.input = compiler.complete(_types_object(made.fields, dict, "an object"))
+        made.input = compiler.guard(lambda: _shapes_add_parameters(
+            made, compiler, function, hints, extra_args or {}, context_type, bound))
         for field in made.fields:
             field.path = field.shape is not None and field.shape.has_role("path")
-            field.fill = field.default
     if "return" in hints:
         result = _ShapesCompiler(owner, True)
         result.trail.append("the result")
         note, scope = result.resolve(hints["return"], function.__globals__)
         made.returns_none = note is None or note is type(None)
-        made.output = result.complete(result.shape(note, scope))
+        made.output = result.guard(lambda: result.shape(note, scope))
     return made
 
 
 def _shapes_add_parameters(
     made: _ShapesSignature, compiler: _ShapesCompiler, function: Any, hints: Mapping[str, Any],
     extra: Mapping[str, Arg], context_type: Any, bound: bool,
-) -> None:
-    """Fill in the fields of a signature and how they are passed."""
+) -> Shape:
+    """Fill in the fields of a signature and how they are passed; return the shape of all arguments."""
     code, names = function.__code__, _shapes_parameters(function)
     count = code.co_argcount + code.co_kwonlyargcount
     placed, named, stars = names[: code.co_argcount], names[code.co_argcount : count], list(names[count:])
@@ -5378,6 +5660,7 @@ def _shapes_add_parameters(
         elif name in named:
             made._keywords.append(field)
     compiler.trail = []
+    return _types_object(made.fields, dict, "an object")
 
 
 def _shapes_collect(field: Field, star: bool, compiler: _ShapesCompiler, names: Sequence[str]) -> None:
@@ -5398,10 +5681,12 @@ def _shapes_raw(schema: Any, owner: str) -> Shape:
     Raises: REGISTRATION_ERROR for a faulty schema, here and at once, so that nothing reads by it.
     """
     if not isinstance(schema, (dict, bool)):
-        raise RegistrationError(f"{owner}: a JSON Schema is a dict, not a {type(schema).__name__}.")
-    shape = Shape(schema, _json_copy, _types_write_free, "a JSON value", asserts=False)
+        raise RegistrationError(f"{owner}: a JSON Schema is a dict, not a {type(schema).__name__}")
     try:
+        shape = Shape(_json_copy(schema), _json_copy, _types_write_free, "a JSON value", asserts=False)
         shape.takes(None)
+    except _JsonFault as fault:
+        raise RegistrationError(f"{owner}: the schema is no JSON, for it holds {fault}") from None
     except RegistrationError as error:
         raise RegistrationError(f"{owner}: {error.message}") from None
     return shape
@@ -5414,9 +5699,10 @@ def _shapes_from_schema(schema: Any, *, owner: str) -> tuple[Shape, list[Field]]
     Raises: REGISTRATION_ERROR for a schema that no object fits, and for a default that does not fit.
     """
     shape = _shapes_raw(schema, owner)
+    schema = shape.schema
     leaves = [leaf for leaf in _types_leaves(schema, schema) if "object" in _types_leaf_kinds(leaf)]
     if not leaves:
-        raise RegistrationError(f"{owner}: no object fits the input schema; describe the arguments as its properties.")
+        raise RegistrationError(f"{owner}: no object fits the input schema; describe the arguments as its properties")
     members: dict[str, list[Any]] = {}
     for leaf in leaves:
         for name, part in (leaf.get("properties") or {}).items():
@@ -5437,27 +5723,31 @@ def _shapes_from_schema(schema: Any, *, owner: str) -> tuple[Shape, list[Field]]
     for issue in shape.issues(defaults) if defaults else ():
         if issue.location and issue.location[0] in defaults:
             name = _json_show(issue.location[0])
-            raise RegistrationError(f"{owner}: the default of {name} does not fit its own schema: {issue.message}.")
+            raise RegistrationError(f"{owner}: the default of {name} does not fit its own schema: {issue.message}")
     return shape, fields
 
 
 def _shapes_options(spec: Any, owner: str) -> tuple[Shape, list[Field], Callable[[Any], Any]]:
     """Return (shape, fields, JSON -> what handlers see) of options: of a dataclass, a TypedDict or a schema."""
+    fields: list[Field] = []
+    compiler = _ShapesCompiler(owner)
+
+    def build() -> Shape:
+        marks = ("__dataclass_fields__", "__required_keys__")
+        if not isinstance(spec, type) or not any(hasattr(spec, mark) for mark in marks):
+            raise RegistrationError(f"{owner}: global_options is {_shapes_cut(spec)}; "
+                                    "give a dataclass, a TypedDict or a JSON Schema")
+        fields.extend(compiler.members(spec, False))
+        return _types_object(fields, dict if hasattr(spec, "__required_keys__") else spec, f"a {spec.__name__}")
+
     if isinstance(spec, dict):
         shape, fields = _shapes_from_schema(spec, owner=owner)
-    elif isinstance(spec, type) and (hasattr(spec, "__dataclass_fields__") or hasattr(spec, "__required_keys__")):
-        compiler = _ShapesCompiler(owner)
-        fields = compiler.members(spec, False)
-        make = dict if hasattr(spec, "__required_keys__") else spec
-        shape = compiler.complete(_types_object(fields, make, f"a {spec.__name__}"))
-        for field in fields:
-            field.path = field.shape is not None and field.shape.has_role("path")
     else:
-        raise RegistrationError(f"{owner}: global_options is {_shapes_cut(spec)}; "
-                                "give a dataclass, a TypedDict or a JSON Schema.")
+        shape = compiler.guard(build)
     for field in fields:
+        field.path = field.shape is not None and field.shape.has_role("path")
         field.option_only = True
-    return shape, fields, shape.to_python
+    return shape, fields, lambda given: shape.to_python(shape.complete(given))
 
 
 def schema_of(annotation: Any) -> dict[str, Any]:
@@ -5470,7 +5760,7 @@ def schema_of(annotation: Any) -> dict[str, Any]:
     """
     compiler = _ShapesCompiler("schema_of")
     compiler.trail.append("the type")
-    return dict(compiler.complete(compiler.shape(annotation, _types_scope(annotation))).schema)
+    return dict(compiler.guard(lambda: compiler.shape(annotation, _shapes_scope(annotation))).schema)
 # endregion SHAPES
 
 
@@ -5504,8 +5794,8 @@ REG_OPTIONS = (
     ("sum", "value", "<field>", "add up a numeric field"),
     ("by", "value", "<field>", "group --sum or --top by this field"),
     ("sort", "value", "<field>", "order the records, largest first"),
-    ("ascending", "boolean", "", "order smallest first"),
-    ("top", "value", "<n>", "keep the first n"),
+    ("ascending", "boolean", "", "with --sort: smallest first"),
+    ("top", "value", "<n>", "keep the first n; needs --count-by, --by, --sort or --table"),
     ("table", "value", "<a,b>", "show these fields as a table"),
 )
 
@@ -6533,8 +6823,10 @@ def _argv_safe(text: str) -> str:
 
 
 def _argv_expects(shown: str, expected: str, text: str, secret: bool) -> str:
-    """Return the sentence for text that cannot be read. Pure."""
-    return f"{shown} expects {expected}" + ("" if secret else f", got {_json_show(text, ERRORS_QUOTED_CHARACTERS)}")
+    """Return the sentence for text that cannot be read; of text so long that its digits alone refuse it, the length."""
+    long = len(text) > JSON_INT_DIGITS
+    got = f"a text of {len(text):,} characters" if long else _json_show(text, ERRORS_QUOTED_CHARACTERS)
+    return f"{shown} expects {expected}" + ("" if secret else f", got {got}")
 
 
 def _argv_spelled(option: _ArgvOption, head: str) -> str:
@@ -6830,7 +7122,8 @@ def _argv_route(
     if line.options.version:
         line.version, line.help = True, line.help or ""
     elif word == "help":
-        line.help = line.help or (after[1] if len(after) > 1 and not _argv_is_option(after[1]) else "")
+        # What follows is read as a line of its own: options may stand before the word that is searched for, too.
+        line.help = line.help or _argv_route(after[1:], app_fields, None, app_root).command or ""
     elif word is not None and not _argv_is_option(word):
         if not line.help:
             # --help=true before a command asks for that command's help, which its own line finds again.
@@ -7196,6 +7489,7 @@ class Engine:
         issues = shape.issues(args)
         if issues:
             raise _schema_error(issues)
+        args = shape.complete(args)
         paths = shape.locate(args, "path") if shape.has_role("path") else []
         if paths:
             args = self._resolve_paths(call, args, paths)
@@ -7503,7 +7797,7 @@ def _call_output(command: Command, result: Any) -> Any:
     """Return the JSON form of a handler's result. Raises: INTERNAL_SERVER_ERROR, for a wrong output is our fault."""
     try:
         if command.output is None:
-            return _json_copy(result)
+            return _types_write_free(result)
         data = command.output.to_json(result)
         issues = command.output.issues(data)
     except (_TypesFault, _JsonFault) as fault:
@@ -7575,9 +7869,11 @@ def _call_put(value: Any, place: Sequence[str | int], new: Any) -> None:
 #     --table A,B             those fields as an aligned table: the one shape made for people
 #
 # A field is an exact key of the records, else a dotted path into them. The same fold serves a whole result and a
-# stream: it is fed record by record and holds no more than its answer needs.
+# stream: it is fed some records at a time and holds no more than its answer needs.
 #
 # Order of values: numbers by value, text by code point, booleans, then arrays and objects by canonical text.
+
+VIEWS_INTEGER = frozenset((int,))
 
 
 def view(value: Any, *, count_by: str | None = None, sum: str | None = None, by: str | None = None,
@@ -7596,9 +7892,8 @@ def view(value: Any, *, count_by: str | None = None, sum: str | None = None, by:
     faults = _views_faults(asked)
     if faults:
         raise _ErrorsUsage(faults)
-    records = _views_collection(value)
     fold = _ViewsFold(asked)
-    fold.add_all(records)
+    fold.add_all(_views_collection(value))
     return fold.result()
 
 
@@ -7666,8 +7961,12 @@ def _views_faults(asked: _ViewsAsked) -> list[str]:
 
 
 def _views_unknown(asked: _ViewsAsked, schema: Any) -> list[str]:
-    """Return a fault for each field that the records of this output schema cannot have, as far as it says. Pure."""
-    item = _types_element(schema, schema) if _types_kinds(schema, schema) == {"array"} else None
+    """Return what this output schema rules out, as far as it says: a result without records, unknown fields. Pure."""
+    kinds = _types_kinds(schema, schema)
+    if kinds and not kinds & {"array", "object"}:
+        words = " or ".join(_views_word(kind) for kind in sorted(kinds))
+        return [f"a view needs a collection, and the result is {words} without one"]
+    item = _types_element(schema, schema) if kinds == {"array"} else None
     if item is None:
         members = _schema_resolve(schema, schema)
         lists = [part for part in (members.get("properties", {}) if isinstance(members, dict) else {}).values()
@@ -7677,140 +7976,177 @@ def _views_unknown(asked: _ViewsAsked, schema: Any) -> list[str]:
     if not isinstance(item, dict) or item.get("additionalProperties") is not False or "patternProperties" in item:
         return []
     known = item.get("properties", {})
-    return [f"no record has the field {_views_name(name)}; there are: {', '.join(map(_views_name, known)) or 'none'}"
-            for name in asked.fields if name not in known and name.partition(".")[0] not in known]
+    return [_views_no_field(name, known) for name in asked.fields
+            if name not in known and name.partition(".")[0] not in known]
 
 
-def _views_collection(value: Any) -> list[Any]:
+def _views_no_field(name: str, known: Collection[str], where: str = "") -> str:
+    """Return the fault of a field that no record has, with the first of those there are. Pure."""
+    shown = [_views_name(other) for other in list(known)[:VIEWS_NAMES_SHOWN]]
+    tail = " and more" if len(known) > len(shown) else ""
+    return f"no record{where} has the field {_views_name(name)}; there are: {', '.join(shown) or 'none'}{tail}"
+
+
+def _views_collection(value: Any, what: str = "the result") -> list[Any]:
     """Return the records a view works on. Raises: USAGE when the value holds none, or more than one collection."""
-    if isinstance(value, list):
-        return value
+    if isinstance(value, (list, tuple)):
+        return list(value)
     if isinstance(value, dict):
-        lists = [key for key, item in value.items() if isinstance(item, list)]
+        lists = [key for key, item in value.items() if isinstance(item, (list, tuple))]
         if len(lists) == 1:
-            found: list[Any] = value[lists[0]]
+            found = _ViewsRecords(value[lists[0]])
+            found.where = f" of {_json_show(lists[0])}"
             return found
         if lists:
-            raise _ErrorsUsage(["a view needs one collection, and the result has several: "
+            raise _ErrorsUsage([f"a view needs one collection, and {what} has several: "
                                 + ", ".join(_json_show(key) for key in lists)])
-    raise _ErrorsUsage([f"a view needs a collection, and the result is {_views_kind(value)} without one"])
+    raise _ErrorsUsage([f"a view needs a collection, and {what} is {_views_kind(value)} without one"])
 
 
 def _views_kind(value: Any) -> str:
-    kind = _json_kind(value)
+    return _views_word(_json_kind(value))
+
+
+def _views_word(kind: str) -> str:
     return {"null": "null", "object": "an object", "array": "an array", "integer": "a number"}.get(kind, f"a {kind}")
 
 
+class _ViewsRecords(list[object]):
+    """The records of an object's one array field."""
+
+    where = ""  #: what messages say after "record 3": ' of "items"'
+
+
 class _ViewsFold:
-    """Takes records one by one and gives the answer at the end; memory grows with the answer, not with the records."""
+    """Takes records and gives the answer at the end; memory grows with the answer, not with the records."""
 
     def __init__(self, asked: _ViewsAsked) -> None:
         self.asked = asked  #: the view
-        self.count = 0  #: records seen
-        self.seen: dict[str, bool] = dict.fromkeys(asked.fields, False)  #: field -> whether some record had it
+        self.count = 0  #: records taken
+        self.earlier = 0  #: how many of them came from sources before this one
+        self.where = ""  #: what messages say after "record 3"
+        self.missing = dict.fromkeys(asked.fields)  #: fields that no record had yet
         self.names: dict[str, None] = {}  #: fields of the first records, for the message about one that is missing
         self.groups: dict[Any, Any] = {}  #: key of a group -> its count or _ViewsSum
         self.values: dict[Any, Any] = {}  #: key of a group that is no text -> the value it stands for
         self.total = _ViewsSum()  #: of a sum without groups
-        self.kept: list[Any] = []  #: records of a record view
-        self.bounded = asked.sort is not None and asked.top is not None  #: only the leading records are kept
+        self.ranked: list[tuple[Any, Any]] = []  #: (rank, record) of a sorted view
+        self.worst: Any = None  #: rank that a record must beat to be among the leading ones; None: any will do
+        self.rest: list[Any] = []  #: records of a view that is not sorted, or without a value to sort by
 
-    def add_all(self, records: Iterable[Any]) -> None:
-        """Take records. Raises: USAGE for a record that is no object or a value that cannot be added."""
+    def begin(self) -> None:
+        """Count the records of another source from 1."""
+        self.earlier = self.count
+
+    def add_all(self, records: list[Any]) -> None:
+        """Take records. Raises: USAGE for one that is no object and for values that cannot be added or compared."""
         asked = self.asked
-        if asked.sum is not None:
-            self._add_sums(records, asked.sum, asked.group)
-        elif asked.group is not None:
-            self._add_counts(records, asked.group)
-        else:
-            self._add_records(records)
+        self.where = getattr(records, "where", self.where)
+        try:
+            if asked.sum is not None:
+                self._add_sums(records, asked.sum, asked.group)
+            elif asked.group is not None:
+                self._add_counts(records, asked.group)
+            else:
+                self._add_records(records)
+        except _JsonFault as fault:
+            raise _ErrorsUsage([f"{self._place('record')} holds {fault.reason}, which a view cannot use"]) from None
 
-    def _add_counts(self, records: Iterable[Any], name: str) -> None:
-        """Count records by the value of a field. Raises: USAGE."""
-        groups, count = self.groups, self.count
+    def _add_counts(self, records: list[Any], name: str) -> None:
+        """Count records by the value of a field. Raises: USAGE, _JsonFault."""
+        groups = self.groups
+        texts = _views_column(records, name, JSON_TEXT_TYPE)
+        if texts is not None:
+            self.missing.pop(name, None)
+            for text in texts:
+                groups[text] = groups.get(text, 0) + 1
+            self.count += len(texts)
+            return
         read = _views_reader(name)
         for record in records:
-            if type(record) is not dict:
-                self.count = count
-                raise self._no_record(record)
-            count += 1
-            value = record.get(name, TYPES_ABSENT)
-            if value is TYPES_ABSENT:
-                value = read(record)
-            key = value if type(value) is str else self._group_key(value)
-            if key in groups:
-                groups[key] += 1
-            else:
-                self._note(record, name, value)
-                groups[key] = 1
-        self.count = count
+            self._check(record)
+            key = self._group_key(record, name, read(record))
+            groups[key] = groups.get(key, 0) + 1
+            self.count += 1
 
-    def _add_sums(self, records: Iterable[Any], name: str, group: str | None) -> None:
-        """Add up a field, per value of the group field where there is one. Raises: USAGE."""
+    def _add_sums(self, records: list[Any], name: str, group: str | None) -> None:
+        """Add up a field, per value of the group field where there is one. Raises: USAGE, _JsonFault."""
+        if self._add_integers(records, name, group):
+            return
         read, read_group = _views_reader(name), _views_reader(group or "")
         total = self.total
         for record in records:
-            if type(record) is not dict:
-                raise self._no_record(record)
-            self.count += 1
+            self._check(record)
             if group is not None:
-                value = read_group(record)
-                key = value if type(value) is str else self._group_key(value)
-                if key not in self.groups:
-                    self._note(record, group, value)
-                    self.groups[key] = _ViewsSum()
-                total = self.groups[key]
+                key = self._group_key(record, group, read_group(record))
+                total = self.groups.get(key) or self.groups.setdefault(key, _ViewsSum())
             value = read(record)
-            if not self.seen[name]:
+            if name in self.missing:
                 self._note(record, name, value)
             if not total.add(value):
-                raise _ErrorsUsage([f"--sum {_views_name(name)}: record {self.count} holds {_json_show(value)}, "
+                raise _ErrorsUsage([f"--sum {_views_name(name)}: {self._place('record')} holds {_json_show(value)}, "
                                     "which is not a number"])
-
-    def _add_records(self, records: Iterable[Any]) -> None:
-        asked = self.asked
-        limit = asked.top
-        for record in records:
-            if type(record) is not dict:
-                raise self._no_record(record)
             self.count += 1
-            if not all(self.seen.values()):
-                for name in asked.fields:
-                    self._note(record, name, _views_reader(name)(record))
-            if limit is None or self.bounded or len(self.kept) < limit:
-                self.kept.append(record)
-                if self.bounded and limit is not None and len(self.kept) >= limit * 2 + VIEWS_SORT_SLACK:
-                    self.kept = self._sorted()[:limit]
 
-    def _sorted(self) -> list[Any]:
-        """Return the kept records in order; equal ones stay in the order they came, in both directions."""
+    def _add_integers(self, records: list[Any], name: str, group: str | None) -> bool:
+        """Add up a field that is an integer in all these records, and the group a text. False: it is not so."""
+        values = _views_column(records, name, VIEWS_INTEGER)
+        texts = _views_column(records, group, JSON_TEXT_TYPE) if group is not None else None
+        if values is None or group is not None and texts is None:
+            return False
+        if texts is None:
+            self.total.whole += sum(values)
+        else:
+            groups = self.groups
+            for text, value in zip(texts, values):
+                if text not in groups:
+                    groups[text] = _ViewsSum()
+                groups[text].whole += value
+        for field in (name, group):
+            if field is not None:
+                self.missing.pop(field, None)
+        self.count += len(values)
+        return True
+
+    def _add_records(self, records: list[Any]) -> None:
+        """Keep the records that can still be among the leading ones. Raises: USAGE, _JsonFault."""
         asked = self.asked
-        if asked.sort is None:
-            return self.kept
-        read = _views_reader(asked.sort)
-        ranked, rest = [], []
-        for record in self.kept:
-            value = read(record)
-            if value is None or value is TYPES_ABSENT:
-                rest.append(record)
-            else:
-                ranked.append((_views_rank(value), record))
-        ranked.sort(key=lambda pair: pair[0], reverse=not asked.ascending)
-        return [record for _rank, record in ranked] + rest
+        limit, name = asked.top, asked.sort
+        read = _views_reader(name) if name is not None else None
+        for record in records:
+            self._check(record)
+            if self.missing:
+                for field in list(self.missing):
+                    self._note(record, field, _views_reader(field)(record))
+            value = read(record) if read is not None else None
+            if value is not None and value is not TYPES_ABSENT:
+                rank = _views_rank(value)
+                if self.worst is None or (rank < self.worst if asked.ascending else rank > self.worst):
+                    self.ranked.append((rank, record))
+                    if limit is not None and len(self.ranked) >= limit * 2 + VIEWS_SORT_SLACK:
+                        self._cut(limit)
+            elif limit is None or len(self.rest) < limit:
+                self.rest.append(record)
+            self.count += 1
+
+    def _cut(self, limit: int | None) -> None:
+        """Sort what was kept and keep the leading ones; equal ones stay in the order they came, in both directions."""
+        self.ranked.sort(key=lambda pair: pair[0], reverse=not self.asked.ascending)
+        if limit is not None and len(self.ranked) >= limit:
+            del self.ranked[limit:]
+            self.worst = self.ranked[-1][0]
 
     def result(self) -> Any:
         """Return the answer. Raises: USAGE when a field was in no record."""
         asked = self.asked
-        if self.count:
-            for name in asked.fields:
-                if not self.seen[name]:
-                    raise _ErrorsUsage([f"no record has the field {_views_name(name)}; there are: "
-                                        + (", ".join(_views_name(known) for known in self.names) or "none")])
+        for name in self.missing if self.count else ():
+            raise _ErrorsUsage([_views_no_field(name, self.names, "" if self.earlier else self.where)])
         if asked.sum is not None and asked.group is None:
             return self.total.value()
         if asked.group is not None:
             return self._labelled()
-        records = self._sorted()
+        self._cut(asked.top)
+        records = [record for _rank, record in self.ranked] + self.rest
         if asked.top is not None:
             records = records[:asked.top]
         return _views_table(records, asked.table) if asked.table else records
@@ -7821,22 +8157,43 @@ class _ViewsFold:
         labels = _views_labels([(key, self.values.get(key, key)) for key, _total in totals])
         return {labels[key]: total for key, total in totals[:self.asked.top]}
 
-    def _group_key(self, value: Any) -> Any:
-        key = (_json_key(value),) if value is not TYPES_ABSENT else (TYPES_ABSENT,)
-        self.values.setdefault(key, value)
-        return key
+    def _group_key(self, record: dict[str, Any], name: str, value: Any) -> Any:
+        """Return the key of the group that a value belongs to: text is its own, others are never equal to text."""
+        if name in self.missing:
+            self._note(record, name, value)
+        if type(value) is str:
+            return value
+        key = TYPES_ABSENT if value is TYPES_ABSENT else _json_key(value)
+        if isinstance(key, str):
+            return key
+        self.values.setdefault((key,), value)
+        return (key,)
 
     def _note(self, record: dict[str, Any], name: str, value: Any) -> None:
+        """Note that a record has a field; of one that has it not, the fields that it has."""
         if value is not TYPES_ABSENT:
-            self.seen[name] = True
-        elif len(self.names) < VIEWS_NAMES_SHOWN:
+            self.missing.pop(name, None)
+        elif len(self.names) <= VIEWS_NAMES_SHOWN:
             for known in record:
-                if len(self.names) < VIEWS_NAMES_SHOWN:
+                if len(self.names) <= VIEWS_NAMES_SHOWN:  # one more than is shown tells that there are more
                     self.names.setdefault(known)
 
-    def _no_record(self, record: Any) -> Error:
-        return _ErrorsUsage([f"a view needs records, and entry {self.count + 1} of the collection is "
-                             f"{_views_kind(record)}"])
+    def _check(self, record: Any) -> None:
+        if not isinstance(record, dict):
+            raise _ErrorsUsage([f"a view needs records, and {self._place('entry', ' of the collection')} is "
+                                f"{_views_kind(record)}"])
+
+    def _place(self, what: str, where: str = "") -> str:
+        return f"{what} {self.count - self.earlier + 1}{self.where or where}"
+
+
+def _views_column(records: list[Any], name: str, kinds: frozenset[type]) -> list[Any] | None:
+    """Return a field of all records where each has it under that very name, of one of these types; else None. Pure."""
+    try:
+        values = [record[name] for record in records]
+    except (KeyError, TypeError):  # a record without it, or none at all
+        return None
+    return values if kinds.issuperset(map(type, values)) else None
 
 
 class _ViewsSum:
@@ -7849,14 +8206,14 @@ class _ViewsSum:
         self.decimals: Any = None  #: exact Decimal of the floats, once there is one
 
     def add(self, value: Any) -> bool:
-        """Add a number; a missing or null value adds nothing. False: not a number."""
-        kind = type(value)
-        if kind is int:
+        """Add a number; a missing or null value adds nothing. False: not a number. Raises: _JsonFault."""
+        if isinstance(value, int) and not isinstance(value, bool):
             self.whole += value
-        elif kind is float and value - value == 0:  # a number too large for a float reads as infinity
-            self._add_decimal(repr(value))
-        elif value is not None and value is not TYPES_ABSENT:
-            return False
+        elif isinstance(value, float):
+            _views_check_finite(value)
+            self._add_decimal(float.__repr__(value))
+        else:
+            return value is None or value is TYPES_ABSENT
         return True
 
     def _add_decimal(self, text: str) -> None:
@@ -7875,46 +8232,61 @@ class _ViewsSum:
         near = float(exact)
         if near - near == 0 and self._decimal(repr(near)) == exact:
             return near
-        return int(exact) if exact == int(exact) else near
+        return round(exact) if near - near != 0 or exact == int(exact) else near
 
 
 class _ViewsReader:
-    """Reads the records of a JSON text as they come: an array, one object, or objects one after the other (JSON lines).
+    """Reads the records of a JSON text as they come: an array, or objects on lines of their own (JSON lines).
 
-    It is no trust door: a repeated key takes its last value unless strict. It holds one block and one record, or the
-    whole of a single object. What follows the end of an array or stands between records is refused with its place.
+    One object alone stands for its one array field, unless only lines are expected. It is no trust door: a repeated
+    key takes its last value unless strict. It holds one block and one record, or the whole of an object alone. What
+    follows the end of an array or stands between records is refused with its place.
     """
 
-    def __init__(self, read: Callable[[int], bytes], strict: bool) -> None:
+    def __init__(self, read: Callable[[int], bytes], name: str, *, strict: bool = False, lines: bool = False) -> None:
         import codecs
         import json.decoder
 
-        hook = _views_strict_object if strict else None
         self.read = read  #: number of bytes -> that many or fewer, none at the end
-        self.decode = codecs.getincrementaldecoder("utf-8-sig")().decode  #: bytes -> text
-        decoder: Any = json.decoder.JSONDecoder(object_pairs_hook=hook, parse_constant=_views_constant)
+        self.name = name  #: what messages call the text
+        self.only_lines = lines  #: every value stands on a line of its own, even one alone
+        self.decoder = codecs.getincrementaldecoder("utf-8")()  #: bytes -> text
+        limit = getattr(sys, "get_int_max_str_digits", int)()
+        decoder: Any = json.decoder.JSONDecoder(
+            object_pairs_hook=_json_read_object if strict else None, parse_constant=_json_refuse_constant,
+            parse_int=None if 0 < limit <= JSON_INT_DIGITS else _json_read_integer,  # int() itself counts the digits
+        )
         self.scan: Any = decoder.scan_once  #: text, place -> value, end
         self.blank: Any = getattr(json.decoder, "WHITESPACE").match  #: text, place -> match of the white space there
         self.text = ""  #: what is read and not yet taken
         self.at = 0  #: where in text the next thing stands
-        self.before = 0  #: characters that were taken and dropped
+        self.line, self.column = 1, 1  #: where the first character of text stands in the whole
+        self.bytes = 0  #: read so far
+        self.begun = False  #: whether the first character was read, which may be a byte order mark
         self.ended = False  #: whether text is the last of it
+        self.member = ""  #: ' of "items"' once the records are those of an object's field
+        self.between = ""  #: what stands around the comma between two items: '}, {"id"'
+        self.tries = VIEWS_BLOCK_TRIES  #: how many blocks in a row may still turn out to be not fit for the fast way
 
     def batches(self) -> Iterator[list[Any]]:
-        """Yield records, some at a time. Raises: BAD_REQUEST with the position of the fault."""
+        """Yield records, some at a time. Raises: BAD_REQUEST with the position of the fault, USAGE."""
         self.skip()
-        if self.text[self.at:self.at + 1] == "[":
+        if self.at < len(self.text) and self.text[self.at] == "[" and not self.only_lines:
             self.at += 1
             return self.array()
+        if self.at == len(self.text) and not self.only_lines:
+            raise self.fault("there is no value")
         return self.lines()
 
     def array(self) -> Iterator[list[Any]]:
         """Yield the items of an array; nothing but white space may follow it."""
         self.skip()
-        batch: list[Any] = []
         mark = self.text[self.at:self.at + 1]
         while mark != "]":
-            self.take(batch, ",")
+            batch = self.block(",")
+            self.skip()
+            if self.at == len(self.text):
+                raise self.fault("an unfinished array")
             batch.append(self.value())
             self.skip()
             mark = self.text[self.at:self.at + 1]
@@ -7922,111 +8294,185 @@ class _ViewsReader:
                 self.at += 1
                 self.skip()
             elif mark != "]":
-                raise self.fault("expected , or ] after an item of the array")
-            if len(batch) >= VIEWS_BATCH:
-                yield batch
-                batch = []
+                raise self.fault("expected , or ] after an item of the array" if mark else "an unfinished array")
+            yield batch
         self.at += 1
-        yield batch
         self.skip()
         if self.at < len(self.text):
             raise self.fault("text after the end of the array")
 
     def lines(self) -> Iterator[list[Any]]:
         """Yield values that stand on lines of their own; a single object with one array stands for that array."""
-        batch: list[Any] = []
-        alone = True
+        if not self.only_lines:
+            value = self.value()
+            self.skip_line()
+            if self.at == len(self.text):
+                yield self.alone(value)
+                return
+            yield [value]
         while self.at < len(self.text):
-            self.take(batch, "\n")
-            alone = alone and not batch
-            if self.at == len(self.text) and not self.skip() and self.ended:
-                break
-            batch.append(self.value())
-            between = self.skip()
+            batch = self.block("\n")
+            self.skip()
             if self.at < len(self.text):
-                alone = False
-                if "\n" not in between:
-                    raise self.fault("expected a line end between two values")
-            if len(batch) >= VIEWS_BATCH:
-                yield batch
-                batch = []
-        if alone and batch:
-            lists = [item for item in batch[0].values() if isinstance(item, list)] if isinstance(batch[0], dict) else []
-            batch = lists[0] if len(lists) == 1 else batch
-        yield batch
+                batch.append(self.value())
+                self.skip_line()
+            yield batch
 
-    def take(self, batch: list[Any], mark: str) -> None:
-        """Take the values that stand whole in this block, each with its mark right behind it. The fast path."""
-        text, at, scan, blank = self.text, self.at, self.scan, self.blank
+    def alone(self, value: Any) -> list[Any]:
+        """Return the records of a text that is one value. Raises: USAGE."""
+        if isinstance(value, dict) and not any(isinstance(item, list) for item in value.values()):
+            return [value]
+        records = _views_collection(value, self.name)
+        self.member = getattr(records, "where", "")
+        return records
+
+    def block(self, mark: str) -> list[Any]:
+        """Take the values that stand whole in this block with the mark behind them, fast where that can be done."""
+        if self.tries:
+            taken = self.take_lines() if mark == "\n" else self.take_items()
+            if taken is not None:
+                self.tries = VIEWS_BLOCK_TRIES
+                return taken
+        return self.take_single(mark)
+
+    def take_items(self) -> list[Any] | None:
+        """Take the items up to the last place where one seems to end, all at once: their parsing as one array is the
+        proof. None: it was no such place, or there is none."""
+        text, at = self.text, self.at
+        cut = text.rfind(self.between, at) + 1 if self.between else 0
+        if cut <= at:
+            self.between = ""  # the next items, one by one, show what it is now
+            return None
+        self.tries -= 1
+        whole = f"[{text[at:cut]}]"
         try:
-            while len(batch) < VIEWS_BATCH:
+            taken, end = self.scan(whole, 0)
+        except (StopIteration, ValueError, RecursionError):
+            return None  # cut inside an item, or faulty
+        if end != len(whole):
+            return None
+        self.at = text.index("{", cut)
+        return list(taken)
+
+    def take_lines(self) -> list[Any] | None:
+        """Take the lines that end in this block, each of them one value and nothing else. None: they are not so."""
+        text, at, scan = self.text, self.at, self.scan
+        cut = text.rfind("\n", at)
+        if cut <= at:
+            return None
+        self.tries -= 1
+        taken = []
+        try:
+            for line in text[at:cut].split("\n"):
+                value, end = scan(line, 0)
+                if end < len(line) and line[end:] != "\r":
+                    return None
+                taken.append(value)
+        except (StopIteration, ValueError, RecursionError):
+            return None
+        self.at = cut + 1
+        return taken
+
+    def take_single(self, mark: str) -> list[Any]:
+        """Take the values that stand whole in this block with the mark behind them, one by one."""
+        text, at, scan, blank = self.text, self.at, self.scan, self.blank
+        taken: list[Any] = []
+        try:
+            while True:
                 value, end = scan(text, at)
-                if text[end] != mark:
-                    break
-                batch.append(value)
-                at = blank(text, end + 1).end()
+                after = blank(text, end)
+                place = after.end()
+                if mark == "\n":
+                    if "\n" not in after.group():
+                        break
+                else:
+                    if text[place] != ",":
+                        break
+                    place = blank(text, place + 1).end()
+                    if not self.between and text[end - 1] == "}" and text[place] == "{":
+                        key = text.find('"', text.find('"', place) + 1)
+                        self.between = text[end - 1:max(key, place) + 1]
+                taken.append(value)
+                at = place
         except (StopIteration, ValueError, RecursionError, IndexError):
             pass  # what stands there is cut or faulty: value() finds out which
         self.at = at
+        return taken
 
     def value(self) -> Any:
         """Return the value that stands at the current place, reading on until all of it is there."""
         while True:
+            near = len(self.text) - VIEWS_CUT_CHARACTERS
             try:
                 value, end = self.scan(self.text, self.at)
-                if end < len(self.text) or self.ended:
+                if self.ended or end < near or not isinstance(value, (int, float)):
                     self.at = end
                     return value
-                place = end
+                fault = _JsonFault("", position=end)  # a number may go on
             except StopIteration as stop:
-                place, said = stop.value, "expected a value"
+                fault = _json_syntax_fault(self.text, "", stop.value)
             except RecursionError:
                 raise self.fault("a value nested too deeply") from None
-            except ValueError as error:  # JSONDecodeError has a place; too many digits and a repeated key have none
-                place, said = getattr(error, "pos", -1), getattr(error, "msg", str(error))
-                place = len(self.text) if said.startswith("Unterminated") else place
-            if self.ended or place < len(self.text) - VIEWS_CUT_CHARACTERS:
-                self.at = max(place, self.at)
-                raise self.fault("an integer of more than 4,300 digits" if "digits" in said else said)
+            except ValueError as error:
+                fault = self.said(error)
+            unclosed = fault.reason.startswith("a string without")
+            if self.ended or fault.position is None or fault.position < near and not unclosed:
+                self.at = max(self.at, fault.position or 0)
+                raise self.fault(fault.reason)
             self.more()
 
-    def skip(self) -> str:
-        """Go on to the next character that is no white space, and return what was skipped."""
+    def said(self, error: ValueError) -> _JsonFault:
+        """Return what an exception of the scanner means; without a position it is about the value as a whole."""
+        if isinstance(error, _JsonFault):
+            return error
+        message, place = getattr(error, "msg", None), getattr(error, "pos", None)
+        if message is None or place is None:
+            return _JsonFault("an integer of too many digits")
+        return _json_syntax_fault(self.text, message, place)
+
+    def skip(self) -> bool:
+        """Go on to the next character that is no white space; tell whether a line ended on the way."""
         found = self.blank(self.text, self.at)
-        blanks: str = found.group()
+        lines: bool = "\n" in found.group()
         self.at = found.end()
         while self.at == len(self.text) and not self.ended:
             self.more()
             found = self.blank(self.text, self.at)
-            blanks += found.group()
+            lines = lines or "\n" in found.group()
             self.at = found.end()
-        return blanks
+        return lines
+
+    def skip_line(self) -> None:
+        """Go on to the next value, which must stand on another line, or to the end."""
+        if not self.skip() and self.at < len(self.text):
+            raise self.fault("expected a line end between two values")
 
     def more(self) -> None:
         """Read on: at least as much again as is held, so that a long value costs no square of its length."""
+        self.line, self.column = self.place()
         data = self.read(max(VIEWS_BLOCK_BYTES, len(self.text) - self.at))
         self.ended = not data
         try:
-            text = self.decode(data, self.ended)
-        except UnicodeDecodeError:
-            self.at = len(self.text)
-            raise self.fault("bytes that are not UTF-8") from None
-        self.text, self.before, self.at = self.text[self.at:] + text, self.before + self.at, 0
+            text = self.decoder.decode(data, self.ended)
+        except UnicodeDecodeError as fault:
+            place = self.bytes - len(self.decoder.getstate()[0]) + fault.start + 1
+            raise Error("BAD_REQUEST", f"{self.name} is not UTF-8 at byte {place}") from None
+        if text and not self.begun:
+            self.begun = True
+            text = text[text.startswith("\ufeff"):]
+        self.bytes += len(data)
+        self.text, self.at = self.text[self.at:] + text, 0
+
+    def place(self) -> tuple[int, int]:
+        """Return line and column of the current place, both from 1."""
+        lines = self.text.count("\n", 0, self.at)
+        column = self.at - self.text.rfind("\n", 0, self.at) if lines else self.column + self.at
+        return self.line + lines, column
 
     def fault(self, said: str) -> Error:
         """Return the refusal of what stands at the current place."""
-        return Error("BAD_REQUEST", f"no JSON at character {self.before + self.at + 1}: {said}")
-
-
-def _views_strict_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        raise ValueError("a repeated key, which --strict refuses")
-    return made
-
-
-def _views_constant(word: str) -> Any:
-    raise ValueError(f"the word {word}, which JSON does not have")
+        line, column = self.place()
+        return Error("BAD_REQUEST", f"{self.name} is not JSON at line {line}, column {column}: {said}")
 
 
 def _views_reader(name: str) -> Callable[[dict[str, Any]], Any]:
@@ -8044,11 +8490,18 @@ def _views_reader(name: str) -> Callable[[dict[str, Any]], Any]:
     return read
 
 
+def _views_check_finite(value: float) -> None:
+    """Refuse what JSON does not have: a number too large for a float reads as infinity. Raises: _JsonFault. Pure."""
+    if value - value != 0:
+        raise _JsonFault("an infinite number" if value == value else "NaN")
+
+
 def _views_rank(value: Any) -> tuple[int, Any]:
     """Return a key that orders any two values: numbers, text, booleans, then arrays and objects. Pure."""
     if isinstance(value, bool):
         return 2, value
     if isinstance(value, (int, float)):
+        _views_check_finite(value)
         return 0, value
     if isinstance(value, str):
         return 1, value
@@ -8782,8 +9235,1142 @@ def _help_script(shell: str, program: str, rows: Sequence[tuple[str, str, list[s
 # endregion HELP
 
 
+# region FETCH -- guarded HTTP; downloads
+# needs: LIMITS ERRORS JSON ENV FILES PATHS FORMAT REG
+# One client for everything that is taken from the network. What a hop may be is decided before it is made:
+#
+#     URL        http or https, no user name or password, no blank, control character or backslash
+#     host       ASCII by IDNA, then judged again; an address in any but its plain spelling is refused, never looked up
+#     addresses  one look-up per hop; every address of the answer must be public by FETCH_BLOCKS, and the connection
+#                goes to an address that was judged, while the Host header and the TLS name stay those of the URL
+#     redirect   judged like a new URL; never from https to http; another origin gets no credentials
+#
+# One deadline holds up to the final headers and one for the body, both set on every read; bytes are counted before and
+# after decompression. TLS is always verified. Proxies of the environment are used when asked for in so many words.
+# Messages show no query, no user name and no body. Downloads land complete or not at all, and never on another file.
+
+FETCH_PORTS = {"http": 80, "https": 443}
+FETCH_REDIRECT_STATUSES = frozenset((301, 302, 303, 307, 308))
+FETCH_KEEPING_STATUSES = frozenset((307, 308))  # redirects that repeat the method and the body
+FETCH_BODYLESS_STATUSES = frozenset((204, 304))
+FETCH_TOKEN = FORMAT_ALNUM | frozenset("!#$%&'*+-.^_`|~")  # RFC 9110 5.6.2
+FETCH_NAME = FORMAT_ALNUM | frozenset("-_")  # of a label: what resolvers take, the underscore included
+FETCH_PATH = FORMAT_ALNUM | frozenset("-._~:/?[]@!$&'()*+,;=%")  # RFC 3986 2: everything else is sent percent-encoded
+FETCH_OWN_HEADERS = frozenset(  # what frames a message, or belongs to a parameter of fetch
+    "host connection content-length transfer-encoding te trailer upgrade expect keep-alive accept-encoding".split()
+)
+FETCH_FREE_HEADERS = frozenset(  # what another origin may see: X-Api-Key is a credential as much as Cookie is
+    "accept accept-language content-type if-match if-modified-since if-none-match range user-agent".split()
+)
+FETCH_BODY_METHODS = frozenset(("POST", "PUT", "PATCH"))  # whose empty body has a length too
+FETCH_LOCAL_NAMES = ("localhost", "localdomain", "local", "internal")  # themselves and everything below them
+FETCH_FILE_REFUSED = frozenset('<>:"|?*/\\')  # in no file name of Windows
+FETCH_FILE_DISGUISED = FETCH_FILE_REFUSED | frozenset(". ")  # and what no other character may stand for
+FETCH_FILE_FIRST = ".-~ "  # hides a file, or means something to a shell
+FETCH_LOOPBACK = "this machine"  # why of the addresses that never leave it
+
+#: Addresses that are not public: network and why, one entry a block. Everything else of IPv4 is; of IPv6, 2000::/3 is.
+FETCH_BLOCKS = (
+    ("0.0.0.0/8", "this host or network"),
+    ("10.0.0.0/8", "a private network"),
+    ("100.64.0.0/10", "shared inside a provider's network"),
+    ("127.0.0.0/8", FETCH_LOOPBACK),
+    ("168.63.129.16/32", "the host of an Azure machine"),
+    ("169.254.0.0/16", "link-local, where cloud metadata is served"),
+    ("172.16.0.0/12", "a private network"),
+    ("192.0.0.0/24", "protocol assignments"),
+    ("192.0.2.0/24", "documentation"),
+    ("192.31.196.0/24", "AS112, a sink for private names"),
+    ("192.52.193.0/24", "AMT relays"),
+    ("192.88.99.0/24", "6to4 relays"),
+    ("192.168.0.0/16", "a private network"),
+    ("192.175.48.0/24", "AS112, a sink for private names"),
+    ("198.18.0.0/15", "benchmarks"),
+    ("198.51.100.0/24", "documentation"),
+    ("203.0.113.0/24", "documentation"),
+    ("224.0.0.0/4", "multicast"),
+    ("240.0.0.0/4", "reserved, or broadcast"),
+    ("::1/128", FETCH_LOOPBACK),
+    ("::/96", "an IPv4 address inside an IPv6 one"),
+    ("::/16", "special forms, the empty address too"),
+    ("64:ff9b:1::/48", "NAT64 inside a network"),
+    ("100::/32", "discarded, or reserved"),
+    ("2001::/32", "Teredo, which hides an IPv4 address"),
+    ("2001::/23", "protocol assignments"),
+    ("2001:db8::/32", "documentation"),
+    ("2002::/16", "6to4, which hides an IPv4 address"),
+    ("2620:4f:8000::/48", "AS112, a sink for private names"),
+    ("3fff::/16", "documentation"),
+    ("5f00::/16", "segment routing"),
+    ("fc00::/7", "a private network"),
+    ("fe80::/10", "link-local"),
+    ("fec0::/10", "site-local"),
+    ("ff00::/8", "multicast"),
+    ("::/3", "not assigned to anyone"),
+    ("4000::/2", "not assigned to anyone"),
+    ("8000::/1", "not assigned to anyone"),
+)
+#: IPv6 networks whose last 32 bits are an IPv4 address, which alone decides: mapped (RFC 4291) and NAT64 (RFC 6052).
+FETCH_CARRIERS = ("::ffff:0:0/96", "64:ff9b::/96")
+
+
+def fetch(url: str, *, method: str = "GET", headers: dict[str, str] | None = None, body: bytes | None = None,
+          allow_private_hosts: bool = False, https_only: bool = False, compressed: bool = False,
+          max_bytes: int = FETCH_BODY_BYTES, timeout: float = FETCH_HEADERS_SECONDS,
+          body_timeout: float = FETCH_BODY_SECONDS, max_redirects: int = FETCH_REDIRECTS, proxy: str | None = None,
+          ssl_context: Any = None, cancel: Cancel | None = None, env: Env | None = None) -> _FetchResponse:
+    """Fetch a URL that may come from a document nobody trusts; return the answer, whatever its status.
+
+    The answer has ``status``, ``reason``, ``headers`` (names in lower case; repeated ones joined with ", "), ``url``
+    (the one that answered) and ``body`` (bytes). Uses the network.
+
+    allow_private_hosts: names and addresses inside your own network too, also by redirect; set it for a URL that you
+    wrote, not for one that a document holds. https_only: plain http only to this machine itself, where private hosts
+    are allowed. compressed: ask for gzip or deflate and undo it; otherwise the bytes are those that the server sent.
+    max_bytes: of the body, before and after decompression. timeout: seconds up to the headers, with look-ups,
+    connections and redirects; body_timeout: seconds from there to the end. max_redirects: 0 returns a redirect instead
+    of following it. A redirect to another origin carries no credentials: only headers like Accept are repeated there,
+    and a body never is. proxy: ``"environment"`` uses HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY; a proxy looks
+    names up itself, so addresses are not checked then. ssl_context: for certificates of your own authority; one that
+    does not verify is refused. cancel: ends the wait within a quarter of a second.
+
+    Raises: FORBIDDEN (a rule of this guard; the sentence names its switch if it has one), BAD_REQUEST (an option cannot
+    be used), CONNECTION_REQUEST_FAILED, CONNECTION_TIMEOUT, CONNECTION_RESPONSE_TOO_LARGE, REQUEST_ABORTED.
+    """
+    request = _FetchRequest(url, env or Env())
+    request.method, request.headers, request.body, request.proxy = method, headers, body, proxy
+    request.private, request.https_only, request.compressed = allow_private_hosts, https_only, compressed
+    request.max_bytes, request.timeout, request.body_timeout = max_bytes, timeout, body_timeout
+    request.max_redirects, request.ssl_context, request.cancel = max_redirects, ssl_context, cancel
+    response = _fetch_open(request)
+    response.body = b"".join(response.chunks())
+    return response
+
+
+class _FetchUrl:
+    """One http or https URL, taken apart: where to connect, what to ask for, and what may be shown of it."""
+
+    def __init__(self, scheme: str, host: str, literal: bool, port: int, target: str) -> None:
+        self.scheme = scheme  #: "http" or "https"
+        self.host = host  #: a name in ASCII and lower case without a final dot, or an address without brackets
+        self.literal = literal  #: whether the host is an address
+        self.port = port  #: 1 to 65535
+        self.target = target  #: path and query, percent-encoded
+
+    @property
+    def authority(self) -> str:
+        """Host and, unless it is the scheme's own, port: the Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == FETCH_PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def origin(self) -> str:
+        """What credentials belong to: scheme, host and port."""
+        return f"{self.scheme}://{self.authority}"
+
+    @property
+    def shown(self) -> str:
+        """The URL in quotes without its query, for people."""
+        return _json_show(self.origin + self.target.partition("?")[0], FETCH_SHOWN_CHARACTERS)
+
+
+class _FetchRequest:
+    """What is asked for, under which rules, and how far it has come: the hop, the deadline, the headers still sent."""
+
+    def __init__(self, url: str, env: Env, switch: str = "allow_private_hosts=True") -> None:
+        """Read the URL; the options are attributes. Raises: FORBIDDEN."""
+        self.url = self.first = _fetch_read_url(url)  #: of the current hop, and of the first
+        self.env = env  #: clock and environment
+        self.switch = switch  #: what lifts the rule about private hosts, as the user would write it
+        self.method = "GET"  #: any word
+        self.headers: Any = None  #: the caller's, a mapping or None
+        self.body: bytes | None = None  #: of the request
+        self.private = False  #: whether hosts need not be public
+        self.https_only = False  #: whether plain http goes to this machine alone
+        self.compressed = False  #: whether to ask for compression, and undo it
+        self.max_bytes = FETCH_BODY_BYTES  #: of the body of the answer
+        self.timeout: float = FETCH_HEADERS_SECONDS  #: up to the headers
+        self.body_timeout: float = FETCH_BODY_SECONDS  #: for the body; may be infinite
+        self.max_redirects = FETCH_REDIRECTS  #: followed; 0: handed back
+        self.proxy: str | None = None  #: "environment" or None
+        self.ssl_context: Any = None  #: an ssl.SSLContext, or None
+        self.cancel: Cancel | None = None  #: the caller's signal
+        self.fields: list[tuple[str, str]] = []  #: header lines that are still sent
+        self.via = ""  #: the proxy of this hop, host and port
+        self.doing = ""  #: what the deadline would interrupt
+
+    def start(self, seconds: float, name: str) -> None:
+        """Begin a phase with its own deadline."""
+        self.deadline = self.env.clock() + seconds  #: of this phase
+        self.limit = f"{seconds:g} seconds ({name})"  #: for the message when they have passed
+
+    def fault(self, code: str, why: str, network: bool = False) -> Error:
+        """Return a refusal of the current hop; network: a failure that a proxy might explain or mend."""
+        hop = "" if self.url is self.first else f" (redirected from {self.first.shown})"
+        note = ""
+        if self.via:
+            note = f" (through the proxy {self.via}, so addresses were not checked)"
+        elif network and self.proxy is None:
+            name = _fetch_proxy_setting(self.env.environ, self.url.scheme)[0]
+            note = f'; {name} is set, but a proxy is used only with proxy="environment"' if name else ""
+        return Error(code, f"cannot fetch {self.url.shown}{hop}: {why}{note}")
+
+    def failure(self, why: str, network: bool = False) -> Error:
+        """Return the CONNECTION_REQUEST_FAILED of the current hop."""
+        return self.fault("CONNECTION_REQUEST_FAILED", why, network)
+
+    def too_large(self, what: str, limit: int) -> Error:
+        """Return the refusal of an answer over one of its limits."""
+        return self.fault("CONNECTION_RESPONSE_TOO_LARGE", f"{what} has more than {limit:,} bytes")
+
+    def left(self) -> float:
+        """Return the seconds of this phase that are left, never none. Raises: CONNECTION_TIMEOUT, REQUEST_ABORTED."""
+        if self.cancel is not None:
+            self.cancel.check()
+        seconds = self.deadline - self.env.clock()
+        if seconds <= 0:
+            raise self.fault("CONNECTION_TIMEOUT", f"{self.limit} passed while {self.doing}", True)
+        return seconds
+
+
+class _FetchWire:
+    """A connection on which every wait ends at the deadline; plain or TLS, read by lines and by pieces."""
+
+    def __init__(self, request: _FetchRequest, sock: Any) -> None:
+        self.request = request  #: whose deadline holds
+        self.sock = sock  #: a socket
+        self.buffer = bytearray()  #: received and not yet used
+
+    def attempt(self, step: Callable[[], Any]) -> Any:
+        """Return what a step on the socket returns. Raises: CONNECTION_*, REQUEST_ABORTED."""
+        from socket import timeout
+
+        while True:
+            # Short waits, so that a cancelled call ends soon and a clock of a test is looked at.
+            try:
+                self.sock.settimeout(min(self.request.left(), FETCH_SLICE_SECONDS))
+                return step()
+            except timeout:
+                continue
+            except (OSError, ValueError) as error:
+                raise self.request.failure(_fetch_reason(error), True) from error
+
+    def secure(self, host: str) -> None:
+        """Speak TLS from here on, with whoever proves to be this host."""
+        self.request.doing = "agreeing on TLS"
+        context = self.request.ssl_context
+        if context is None:
+            import ssl
+
+            context = ssl.create_default_context()
+            context.minimum_version = ssl.TLSVersion.TLSv1_2  # Python 3.9 would take less, and a cut for an end
+            context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0x80)
+        options = {"do_handshake_on_connect": False, "suppress_ragged_eofs": False}
+        self.sock = self.attempt(lambda: context.wrap_socket(self.sock, server_hostname=host, **options))
+        self.attempt(lambda: self.sock.do_handshake())
+
+    def send(self, data: bytes | memoryview) -> None:
+        """Send all of it, unless the other side hangs up: its answer may be there already."""
+        self.request.doing = "sending the request"
+        try:
+            while data:
+                piece = memoryview(data)[:FETCH_CHUNK_BYTES]
+                data = memoryview(data)[self.attempt(lambda: self.sock.send(piece)) :]
+        except Error as error:
+            if not isinstance(error.__cause__, ConnectionError):
+                raise
+
+    def more(self, last: bool = False) -> bool:
+        """Wait for bytes and keep them; False at the end of the connection, which must not come unless last."""
+        data = self.attempt(lambda: self.sock.recv(FETCH_CHUNK_BYTES))
+        if not data and not last:
+            raise self.request.failure("the connection ended before the answer was complete", True)
+        self.buffer += data
+        return bool(data)
+
+    def line(self, limit: int) -> bytes:
+        """Return the next line without its end. Raises: CONNECTION_RESPONSE_TOO_LARGE above limit bytes."""
+        end = self.buffer.find(b"\n")
+        while end < 0 and len(self.buffer) <= limit:
+            size = len(self.buffer)
+            self.more()
+            end = self.buffer.find(b"\n", size)
+        if not 0 <= end <= limit:
+            raise self.request.too_large("the header", limit)
+        line = bytes(self.buffer[:end])
+        del self.buffer[: end + 1]
+        return line[:-1] if line.endswith(b"\r") else line
+
+    def some(self, most: int, last: bool = False) -> bytes:
+        """Return the next bytes, at most so many; none at the end of the connection (see more)."""
+        if self.buffer or self.more(last):
+            piece = bytes(self.buffer[:most])
+            del self.buffer[:most]
+            return piece
+        return b""
+
+
+class _FetchResponse:
+    """The answer to a fetch."""
+
+    def __init__(self, request: _FetchRequest, wire: _FetchWire, status: int, reason: str, headers: Any) -> None:
+        self.status = status  #: 200 to 999
+        self.reason = reason  #: the server's word for it
+        self.headers = headers  #: names in lower case
+        self.url = request.url.origin + request.url.target  #: of the hop that answered
+        self.body = b""  #: all of it, when fetch() has returned
+        self._request = request  #: limits, and words for refusals
+        self._wire = wire  #: what chunks() reads
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the body as it arrives, decompressed if that was asked for; once. Raises: CONNECTION_*."""
+        request = self._request
+        try:
+            pieces = _fetch_limited(request, _fetch_frames(request, self._wire, self.status, self.headers))
+            coding = self.headers.get("content-encoding", "").strip().lower()
+            if request.compressed and coding not in ("", "identity"):
+                pieces = _fetch_limited(request, _fetch_inflate(request, pieces, coding))
+            yield from pieces
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Hang up; twice is harmless."""
+        self._wire.sock.close()
+
+
+def _fetch_check_options(request: _FetchRequest) -> None:
+    """Refuse options that cannot be used; no header can break out of its line. Raises: BAD_REQUEST, FORBIDDEN."""
+    for name in ("max_bytes", "max_redirects", "timeout", "body_timeout"):
+        number = getattr(request, name)
+        kinds = (int, float) if "timeout" in name else (int,)
+        if not isinstance(number, kinds) or isinstance(number, bool) or not number >= 0:
+            raise Error("BAD_REQUEST", f"{name} must be a number from 0 on, not {_json_show(number)}")
+    for choice in (request.private, request.https_only, request.compressed):
+        if not isinstance(choice, bool):  # the text "false" must lower no guard
+            raise Error("BAD_REQUEST", f"a switch of fetch must be True or False, not {_json_show(choice)}")
+    if request.proxy not in (None, "environment"):
+        raise Error("BAD_REQUEST", 'proxy must be None or "environment"; put its address into HTTPS_PROXY')
+    if request.body is not None and not isinstance(request.body, bytes):
+        raise Error("BAD_REQUEST", f"the body must be bytes, not {type(request.body).__name__}; encode it first")
+    method = request.method
+    if not isinstance(method, str) or not _format_is_made_of(method, FORMAT_LETTERS) or method.upper() == "CONNECT":
+        raise Error("BAD_REQUEST", f"{_json_show(method)} is no method to fetch with; give GET, POST or another word")
+    request.method = method.upper()
+    if not isinstance(request.headers, (dict, type(None))):
+        raise Error("BAD_REQUEST", f"headers must be a dict of names and values, not {type(request.headers).__name__}")
+    request.fields = list((request.headers or {}).items())
+    for name, value in request.fields:
+        if not isinstance(name, str) or not _format_is_made_of(name, FETCH_TOKEN):
+            raise Error("BAD_REQUEST", f"{_json_show(name)} is no name of a header; use letters, digits and hyphens")
+        if name.lower() in FETCH_OWN_HEADERS:
+            raise Error("BAD_REQUEST", f"the header {name} is set by fetch itself; leave it out")
+        if not isinstance(value, str) or not all(" " <= mark <= "~" or mark == "\t" for mark in value):
+            raise Error("BAD_REQUEST", f"the value of the header {name} must be printable ASCII on one line")
+    context = request.ssl_context
+    strict = getattr(context, "check_hostname", False) and context.verify_mode == 2  # ssl.CERT_REQUIRED
+    if context is not None and not strict:
+        why = "does not verify certificates and host names; load your own authority with load_verify_locations"
+        raise Error("FORBIDDEN", f"the ssl_context {why}")
+
+
+def _fetch_reason(error: Exception) -> str:
+    """Return what went wrong below us, in a few words."""
+    untrusted = getattr(error, "verify_message", "")
+    if untrusted:
+        return f"its certificate is not valid here ({_env_human(untrusted, limit=FETCH_REASON_CHARACTERS)})"
+    words = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return _env_human(str(words), limit=FETCH_REASON_CHARACTERS)
+
+
+def _fetch_show(text: object) -> str:
+    """Return a URL that could not be read, in quotes, without whatever may be a secret in it. Pure."""
+    if not isinstance(text, str):
+        return type(text).__name__
+    if "@" in text:  # where a password ends is anyone's guess
+        scheme = text.partition(":")[0].lower()
+        text = f"{scheme}://***" if scheme in FETCH_PORTS else "***"
+    return _json_show(text.partition("?")[0].partition("#")[0], FETCH_SHOWN_CHARACTERS)
+
+
+def _fetch_read_url(text: str) -> _FetchUrl:
+    """Take a URL apart, strictly. Pure. Raises: FORBIDDEN.
+
+    >>> _fetch_read_url("HTTPS://Example.com.:443?q=\u20ac#top").target
+    '/?q=%E2%82%AC'
+    """
+    try:
+        if not isinstance(text, str) or len(text) > FETCH_URL_CHARACTERS:
+            raise ValueError(f"a URL must be text of at most {FETCH_URL_CHARACTERS:,} characters")
+        if not text.isprintable() or " " in text or "\\" in text:
+            raise ValueError("it holds a blank, a control character or a backslash; percent-encode it")
+        scheme, _, rest = text.partition(":")
+        scheme = scheme.lower()
+        if scheme not in FETCH_PORTS or rest[:2] != "//":
+            raise ValueError("only URLs that begin with http:// or https:// are fetched")
+        rest = rest[2:].partition("#")[0]
+        end = min([rest.index(mark) for mark in "/?" if mark in rest], default=len(rest))
+        authority, target = rest[:end], rest[end:]
+        if "@" in authority:
+            raise ValueError("a user name or password in a URL is refused; send it in a header")
+        host, colon, port = authority.rpartition(":")
+        if not colon or "]" in port:
+            host, port = authority, str(FETCH_PORTS[scheme])
+        if not (_format_is_made_of(port, FORMAT_DIGITS) and len(port) <= 5 and 0 < int(port) < 0x10000):
+            raise ValueError("its port must be a number from 1 to 65535")
+        host, literal = _fetch_read_host(host)
+    except ValueError as error:
+        raise Error("FORBIDDEN", f"cannot fetch {_fetch_show(text)}: {error}") from None
+    target = target if target.startswith("/") else "/" + target
+    if not FETCH_PATH.issuperset(target):
+        from urllib.parse import quote
+
+        target = quote(target, safe="".join(FETCH_PATH))
+    return _FetchUrl(scheme, host, literal, int(port), target)
+
+
+def _fetch_read_host(text: str) -> tuple[str, bool]:
+    """Return a host in ASCII and whether it is an address. Pure. Raises: ValueError with one sentence.
+
+    >>> _fetch_read_host("B\xfccher.example."), _fetch_read_host("[::FFFF:7F00:1]")
+    (('xn--bcher-kva.example', False), ('::ffff:7f00:1', True))
+    """
+    if text.startswith("["):
+        inner = text[1:-1].lower()
+        if "%" in inner:
+            raise ValueError("an address with a zone (%) is refused; it leads to another machine for everyone")
+        if not text.endswith("]") or not _format_is_ipv6(inner):
+            raise ValueError("what stands in brackets is no IPv6 address")
+        return inner, True
+    host = text.lower()
+    if not host.isascii():
+        from unicodedata import normalize
+
+        host = normalize("NFKC", normalize("NFKC", text).lower()).replace("\u3002", ".")
+    host = host[:-1] if host.endswith(".") else host
+    ascii_host = host if host.isascii() else _format_host_ascii(host)
+    if ascii_host is None:
+        raise ValueError("the host is no name of IDNA 2008; give its ASCII form (xn--...)")
+    host = ascii_host
+    labels = host.split(".")
+    last = labels[-1]
+    if _format_is_made_of(last, FORMAT_DIGITS) or (last[:2] == "0x" and FORMAT_HEX.issuperset(last[2:])):
+        # Resolvers read 127.1, 0x7f.1, 0177.0.0.1 and 2130706433 as addresses; a name never ends like that.
+        if host != text or not _format_is_ipv4(host):
+            raise ValueError("it spells an address in an odd way; write four decimal numbers from 0 to 255")
+        return host, True
+    if not host:
+        raise ValueError("the host is missing")
+    if len(host) > FORMAT_HOST_CHARACTERS or not all(map(_fetch_is_label, labels)):
+        raise ValueError("the host is no name that could be looked up")
+    return host, False
+
+
+def _fetch_is_label(label: str) -> bool:
+    """Tell whether one part of a name can be looked up, and is no disguise of another one. Pure."""
+    if not _format_is_made_of(label, FETCH_NAME) or len(label) > FORMAT_LABEL_CHARACTERS or label.startswith("-"):
+        return False
+    if not label.startswith("xn--"):
+        return True
+    from unicodedata import normalize
+
+    try:
+        wide = label[4:].encode("ascii").decode("punycode")
+    except (UnicodeError, OverflowError):
+        return False
+    return not normalize("NFKC", wide.lower()).isascii()
+
+
+def _fetch_number(text: str) -> tuple[int, int]:
+    """Return an address as a number and its length in bits. Pure. Raises: OSError, ValueError for what is none."""
+    from socket import AF_INET, AF_INET6, inet_pton
+
+    packed = inet_pton(AF_INET6 if ":" in text else AF_INET, text)
+    return int.from_bytes(packed, "big"), len(packed) * 8
+
+
+def _fetch_private(text: str) -> str | None:
+    """Return why an address is not public, None when it is. Pure.
+
+    >>> _fetch_private("8.8.8.8"), _fetch_private("::ffff:10.0.0.1"), _fetch_private("fe80::1%eth0")
+    (None, 'a private network', 'no plain address')
+    """
+    try:
+        number, bits = _fetch_number(text)
+    except (OSError, ValueError):
+        return "no plain address"  # with a zone, above all
+
+    def lies_in(network: str) -> bool:
+        base, _, prefix = network.partition("/")
+        start, length = _fetch_number(base)
+        return length == bits and (start ^ number) >> (bits - int(prefix)) == 0
+
+    if any(map(lies_in, FETCH_CARRIERS)):
+        number, bits = number & 0xFFFFFFFF, 32
+    return next((why for network, why in FETCH_BLOCKS if lies_in(network)), None)
+
+
+def _fetch_addresses(request: _FetchRequest) -> list[str]:
+    """Return the addresses of the current hop, judged; none where a proxy looks up. Raises: FORBIDDEN, CONNECTION_*."""
+    url = request.url
+    permit = f"{request.switch} permits it, if you trust the URL"
+    if not url.literal and not request.private and url.host.split(".")[-1] in FETCH_LOCAL_NAMES:
+        raise request.fault("FORBIDDEN", f"{url.host} is a name inside your own network; {permit}")
+    addresses = [url.host] if url.literal else [] if request.via else _fetch_find(request, url.host, url.port)
+    reasons = [_fetch_private(address) for address in addresses]
+    for address, reason in zip(addresses, reasons):
+        if reason is not None and not request.private:
+            where = _env_human(address) if url.literal else f"{url.host} has the address {_env_human(address)}"
+            raise request.fault("FORBIDDEN", f"{where}, which is not public ({reason}); {permit}")
+    if request.https_only and url.scheme == "http" and set(reasons) != {FETCH_LOOPBACK}:
+        raise request.fault("FORBIDDEN", "only https is fetched here, and plain http from this machine; use https")
+    return addresses
+
+
+def _fetch_lookup(host: str, port: int) -> list[str]:
+    """Return the addresses that the system has for a name, each once, best first. Uses the network. Raises: OSError."""
+    import socket
+
+    # As bytes: given text, Python would apply an older IDNA of its own.
+    found = socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def _fetch_find(request: _FetchRequest, host: str, port: int) -> list[str]:
+    """Look a name up once, within the deadline. Raises: CONNECTION_*, REQUEST_ABORTED."""
+    from threading import Event, Thread
+
+    found: list[Any] = []
+    done = Event()
+
+    def look() -> None:
+        try:
+            found.append(_fetch_lookup(host, port))
+        except Exception as error:  # reported below, in the thread that asks
+            found.append(error)
+        done.set()
+
+    request.doing = "looking up the host"
+    Thread(target=look, daemon=True).start()  # a resolver that hangs ends with the process
+    while not done.wait(min(request.left(), FETCH_SLICE_SECONDS)):
+        pass
+    if isinstance(found[0], Exception):
+        raise request.failure(f"{host} cannot be looked up ({_fetch_reason(found[0])})", True) from found[0]
+    if not found[0]:
+        raise request.failure(f"{host} has no address", True)
+    return list(found[0])
+
+
+def _fetch_dial(address: str, port: int, seconds: float) -> Any:
+    """Return a socket connected to an address, which is not looked up again. Uses the network. Raises: OSError."""
+    from socket import create_connection
+
+    host: Any = address.encode("ascii")
+    return create_connection((host, port), seconds)
+
+
+def _fetch_connect(request: _FetchRequest, addresses: Sequence[str], port: int) -> _FetchWire:
+    """Connect to the first address that answers; each gets its share of the time left. Raises: CONNECTION_*."""
+    request.doing = "connecting"
+    tried = addresses[:FETCH_ADDRESSES]
+    for index, address in enumerate(tried):
+        seconds = min(request.left() / (len(tried) - index), FETCH_BODY_SECONDS)  # no system waits longer
+        try:
+            return _FetchWire(request, _fetch_dial(address, port, seconds))
+        except (OSError, ValueError) as error:
+            fault = error
+    request.left()  # where all the time is gone, that is the reason
+    why = f"no connection to {_env_human(tried[-1])} port {port} ({_fetch_reason(fault)})"
+    raise request.failure(why, True) from fault
+
+
+def _fetch_proxy_setting(environ: Mapping[str, str], scheme: str) -> tuple[str, str]:
+    """Return name and value of the environment variable that sets a proxy for a scheme, empty ones for none. Pure."""
+    for name in (f"{scheme}_proxy", f"{scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"):
+        # Under CGI, HTTP_PROXY holds the header "Proxy" of whoever called.
+        if environ.get(name) and not (name == "HTTP_PROXY" and "REQUEST_METHOD" in environ):
+            return name, environ[name]
+    return "", ""
+
+
+def _fetch_skips_proxy(environ: Mapping[str, str], url: _FetchUrl) -> bool:
+    """Tell whether NO_PROXY names the host: itself, a domain above it, with or without its port, or ``*``. Pure."""
+    listed = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    hosts = (url.host, url.authority, f"{url.host}:{url.port}")
+    for entry in listed.replace(",", " ").lower().split():
+        entry = entry.lstrip("*").lstrip(".")
+        if any(not entry or host == entry or host.endswith("." + entry) for host in hosts):
+            return True
+    return False
+
+
+def _fetch_choose_proxy(request: _FetchRequest) -> tuple[_FetchUrl, str] | None:
+    """Return the proxy of the current hop and its header line; None for a direct connection. Raises: BAD_REQUEST."""
+    request.via = ""
+    environ = request.env.environ
+    name, value = _fetch_proxy_setting(environ, request.url.scheme)
+    if request.proxy is None or not name or _fetch_skips_proxy(environ, request.url):
+        return None
+    scheme, _, rest = value.rpartition("://")
+    user, at, authority = rest.partition("/")[0].rpartition("@")
+    try:
+        if scheme.lower() not in ("", "http"):
+            raise Error("FORBIDDEN", "")
+        proxy = _fetch_read_url(f"http://{authority}")
+    except Error:
+        why = f"the proxy in {name} must be http://host:port"  # the text may hold a password
+        raise request.fault("BAD_REQUEST", why) from None
+    request.via = proxy.authority
+    if not at:
+        return proxy, ""
+    from binascii import b2a_base64
+    from urllib.parse import unquote_to_bytes
+
+    credentials = b2a_base64(unquote_to_bytes(os.fsencode(user)), newline=False).decode("ascii")
+    return proxy, f"Proxy-Authorization: Basic {credentials}\r\n"
+
+
+def _fetch_open(request: _FetchRequest) -> _FetchResponse:
+    """Return the final answer, its body unread: the caller reads chunks() or closes it. Raises: what fetch raises."""
+    _fetch_check_options(request)
+    request.start(request.timeout, "timeout")
+    followed = 0
+    while True:
+        response = _fetch_hop(request)
+        location = response.headers.get("location")
+        if response.status not in FETCH_REDIRECT_STATUSES or location is None or not request.max_redirects:
+            request.start(request.body_timeout, "body_timeout")
+            request.doing = "reading the body"
+            return response
+        response.close()
+        if followed == request.max_redirects:
+            raise request.failure(f"more than {followed} redirects (max_redirects); give the final URL")
+        followed += 1
+        _fetch_follow(request, response.status, location)
+
+
+def _fetch_hop(request: _FetchRequest) -> _FetchResponse:
+    """Judge the current hop, make it, and return its answer up to the headers."""
+    url = request.url
+    chosen = _fetch_choose_proxy(request)
+    addresses = _fetch_addresses(request)
+    proxy, line = chosen or (url, "")
+    if chosen is not None:
+        addresses = [proxy.host] if proxy.literal else _fetch_find(request, proxy.host, proxy.port)
+    wire = _fetch_connect(request, addresses, proxy.port)
+    try:
+        if chosen is not None and url.scheme == "https":
+            where = url.authority if url.port != FETCH_PORTS["https"] else f"{url.authority}:{url.port}"
+            wire.send(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{line}\r\n".encode("ascii"))
+            line = ""
+            status = _fetch_read_head(wire)[0]
+            if status // 100 != 2 or wire.buffer:
+                raise request.failure(f"the proxy answered {status}")
+        if url.scheme == "https":
+            wire.secure(url.host)
+        wire.send(_fetch_head(request, chosen is not None and url.scheme == "http", line) + (request.body or b""))
+        request.doing = "waiting for the answer"
+        return _FetchResponse(request, wire, *_fetch_read_head(wire))
+    except BaseException:
+        wire.sock.close()
+        raise
+
+
+def _fetch_head(request: _FetchRequest, whole: bool, line: str) -> bytes:
+    """Return request line and headers. whole: the URL with scheme and host, as a proxy wants it. Pure."""
+    url = request.url
+    fields = {"User-Agent": "Python/%d.%d" % sys.version_info[:2], "Accept": "*/*"}
+    given = [name.title() for name, _ in request.fields]
+    lines = [f"{request.method} {url.origin + url.target if whole else url.target} HTTP/1.1", f"Host: {url.authority}"]
+    lines += [f"{name}: {value}" for name, value in fields.items() if name not in given]
+    lines += [f"{name}: {value}" for name, value in request.fields]
+    lines.append("Accept-Encoding: " + ("gzip, deflate" if request.compressed else "identity"))
+    if request.body is not None or request.method in FETCH_BODY_METHODS:
+        lines.append(f"Content-Length: {len(request.body or b'')}")
+    return ("\r\n".join(lines) + f"\r\n{line}Connection: close\r\n\r\n").encode("ascii")
+
+
+def _fetch_read_head(wire: _FetchWire) -> tuple[int, str, dict[str, str]]:
+    """Return status, reason and headers of the next final answer. Raises: CONNECTION_*, REQUEST_ABORTED."""
+    room = FETCH_HEADER_BYTES
+    for _ in range(FETCH_INTERIM_ANSWERS):
+        line = wire.line(room)
+        version, _, rest = line.partition(b" ")
+        code, _, reason = rest.partition(b" ")
+        known = len(code) == 3 and code.isdigit() and b"100" <= code != b"101"  # after 101 no HTTP follows
+        if version not in (b"HTTP/1.1", b"HTTP/1.0") or not known:
+            raise wire.request.failure("the answer is no HTTP/1.1")
+        headers, room = _fetch_read_headers(wire, room - len(line))
+        if code[:1] != b"1":
+            return int(code), _env_human(reason.decode("latin-1"), limit=FETCH_REASON_CHARACTERS), headers
+    raise wire.request.failure(f"more than {FETCH_INTERIM_ANSWERS} interim answers")
+
+
+def _fetch_read_headers(wire: _FetchWire, room: int) -> tuple[dict[str, str], int]:
+    """Return the header lines up to the empty one, and how much room is left for more. Raises: CONNECTION_*."""
+    headers: dict[str, str] = {}
+    last = ""
+    for _ in range(FETCH_HEADER_LINES):
+        line = wire.line(room)
+        room -= len(line)
+        if not line:
+            return headers, room
+        text = line.decode("latin-1")
+        name, colon, value = text.partition(":")
+        value = value.strip(" \t")
+        if text[0] in " \t" and last:  # RFC 9112 5.2: an old way to go on with a value
+            headers[last] += " " + text.strip(" \t")
+        elif colon and _format_is_made_of(name, FETCH_TOKEN) and "\0" not in value and "\r" not in value:
+            last = name.lower()
+            known = headers.get(last)
+            same = known is None or (last == "content-length" and known == value)
+            headers[last] = value if same else f"{known}, {value}"
+        else:
+            raise wire.request.failure("the answer has a header line that is none")
+    raise wire.request.failure(f"the answer has more than {FETCH_HEADER_LINES} header lines")
+
+
+def _fetch_frames(request: _FetchRequest, wire: _FetchWire, status: int, headers: Any) -> Iterator[bytes]:
+    """Yield the body as it was sent, without its framing (RFC 9112 6.3). Raises: CONNECTION_*, REQUEST_ABORTED."""
+    coding = headers.get("transfer-encoding", "").lower()
+    length = headers.get("content-length")
+    if request.method == "HEAD" or status in FETCH_BODYLESS_STATUSES:
+        return
+    if coding not in ("", "chunked"):
+        raise request.failure("its transfer encoding is not chunked")
+    if not coding and length is None:
+        yield from iter(lambda: wire.some(FETCH_CHUNK_BYTES, last=True), b"")
+        return
+    if not coding and length.isdecimal() and int(length[:FETCH_FRAME_DIGITS]) > request.max_bytes:
+        raise request.too_large("the body (max_bytes)", request.max_bytes)
+    while True:  # once, or once for every chunk (RFC 9112 7.1)
+        size = wire.line(FETCH_FRAME_BYTES).partition(b";")[0].strip(b" \t").decode("latin-1") if coding else length
+        if not _format_is_made_of(size, FORMAT_HEX if coding else FORMAT_DIGITS) or len(size) > FETCH_FRAME_DIGITS:
+            raise request.failure("the answer has a length that is no number")
+        left = total = int(size, 16 if coding else 10)
+        while left:
+            piece = wire.some(min(left, FETCH_CHUNK_BYTES))
+            left -= len(piece)
+            yield piece
+        if coding and not total:
+            _fetch_read_headers(wire, FETCH_HEADER_BYTES)
+        if not coding or not total:
+            return
+        if wire.line(FETCH_FRAME_BYTES):
+            raise request.failure("a chunk of the answer has not the length it claims")
+
+
+def _fetch_limited(request: _FetchRequest, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield pieces as long as they are within max_bytes together. Raises: CONNECTION_RESPONSE_TOO_LARGE."""
+    room = request.max_bytes
+    for piece in pieces:
+        room -= len(piece)
+        if room < 0:
+            raise request.too_large("the body (max_bytes)", request.max_bytes)
+        yield piece
+
+
+def _fetch_inflate(request: _FetchRequest, pieces: Iterator[bytes], coding: str) -> Iterator[bytes]:
+    """Yield decompressed pieces, never more than FETCH_CHUNK_BYTES at once. Raises: CONNECTION_*, REQUEST_ABORTED."""
+    import zlib
+
+    if coding not in ("gzip", "x-gzip", "deflate"):
+        raise request.failure(f"its compression {_json_show(coding)} was not asked for")
+    decoder: Any = None
+    try:
+        for piece in pieces:
+            full = False
+            while piece or full:
+                if decoder is None:
+                    # "deflate" is zlib by the standard and bare by habit; a zlib header's first half byte tells.
+                    bare = coding == "deflate" and piece[0] & 0x0F != 8
+                    decoder = zlib.decompressobj(-15 if bare else 15 if coding == "deflate" else 31)
+                data = decoder.decompress(piece, FETCH_CHUNK_BYTES)
+                yield data
+                full = len(data) == FETCH_CHUNK_BYTES and not decoder.eof
+                piece = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
+                decoder = None if decoder.eof else decoder
+    except zlib.error:
+        raise request.failure("its compressed bytes are damaged") from None
+    if decoder is not None:
+        raise request.failure("its compressed bytes end too early")
+
+
+def _fetch_follow(request: _FetchRequest, status: int, location: str) -> None:
+    """Point the request at where a redirect leads; the next hop judges it. Raises: FORBIDDEN, BAD_REQUEST."""
+    from urllib.parse import urljoin
+
+    old = request.url
+    try:
+        # Checked before it is joined, since urljoin drops tabs and line ends; judged after.
+        text = location.encode("latin-1").decode("utf-8", "surrogateescape")
+        new = _fetch_read_url(urljoin(old.origin + old.target, text) if text.isprintable() else text)
+    except ValueError:
+        raise request.failure("it redirects to what is no URL") from None
+    except Error as error:
+        raise Error(error.code, f"{error.message} (redirected from {old.shown})") from None
+    if status not in FETCH_KEEPING_STATUSES and request.method not in ("GET", "HEAD"):
+        request.method, request.body = "GET", None
+        request.fields = [pair for pair in request.fields if not pair[0].lower().startswith("content-")]
+    if new.origin != old.origin:
+        if old.scheme == "https" and new.scheme == "http":
+            raise request.fault("FORBIDDEN", f"it redirects to {new.shown}, and https never leads to plain http")
+        if request.body is not None:
+            raise request.fault("FORBIDDEN", f"it redirects to {new.shown}, and a body is sent to no other origin")
+        request.fields = [pair for pair in request.fields if pair[0].lower() in FETCH_FREE_HEADERS]
+    request.url = new
+
+
+def _fetch_download(items: Iterable[Any], folder: str, *, env: Env, private_hosts: bool = False, quiet: bool = False,
+                    proxy: str | None = None, ssl_context: Any = None, cancel: Cancel | None = None) -> list[Error]:
+    """Save each ``{"url", "name"}`` as a file in a folder, made if missing; return the failures, said on stderr too.
+
+    A link at the folder's own path is followed: the user named it. Inside, nothing that exists is written to: a taken
+    name gets " (2)". A file appears complete or not at all; one failure leaves the others their turn. A saved file is a
+    line on stderr unless quiet. Uses the network, writes files. Raises: REQUEST_ABORTED, and what items raises.
+    """
+    failures: list[Error] = []
+    numbers: dict[str, int] = {}
+    room = FETCH_FILES_BYTES
+
+    def refuse(error: Error) -> None:
+        failures.append(error)
+        env.write_err(f"not saved: {error.message}\n")
+
+    try:
+        place = os.path.realpath(os.path.join(env.cwd, folder))
+        os.makedirs(place, exist_ok=True)
+    except (OSError, ValueError) as fault:
+        refuse(_files_failure("OUTPUT_FAILED", "make the folder", folder, fault, "choose another place"))
+        items = ()
+    for count, item in enumerate(items):
+        full = room <= 0 or count == FETCH_FILES
+        try:
+            if full:
+                limit = f"{FETCH_FILES:,} files" if room > 0 else f"{FETCH_FILES_BYTES:,} bytes"
+                raise Error("CONNECTION_RESPONSE_TOO_LARGE", f"one call saves at most {limit}; the rest is left out")
+            url, name = (item.get("url"), item.get("name")) if isinstance(item, dict) else (None, None)
+            if not isinstance(url, str) or not isinstance(name, str):
+                why = 'a download must be {"url": text, "name": text}; mend the download function'
+                raise Error("BAD_REQUEST", why)
+            request = _FetchRequest(url, env, "download_private_hosts=True")
+            request.private, request.max_bytes = private_hosts, min(room, FETCH_FILE_BYTES)
+            request.proxy, request.ssl_context, request.cancel = proxy, ssl_context, cancel
+            saved, size = _fetch_save(request, place, _fetch_file_name(name), numbers)
+            room -= size
+            if not quiet:
+                env.write_err(f"saved {_env_human(os.path.join(folder, saved))} ({size:,} bytes)\n")
+        except Error as error:
+            if error.code == "REQUEST_ABORTED":
+                raise
+            refuse(error)
+        if full:
+            break
+    return failures
+
+
+def _fetch_file_name(name: str) -> str:
+    r"""Return a name that is one plain file in any folder, on any system. Pure.
+
+    >>> [_fetch_file_name(name) for name in ("../../etc/passwd", ".bashrc", "a\nb?.txt", "con.txt", "..", "-rf")]
+    ['passwd', '_bashrc', 'a_b_.txt', '_con.txt', 'download', '_rf']
+    """
+    from unicodedata import normalize
+
+    text = normalize("NFC", name.replace("\\", "/").rpartition("/")[2])
+    kept = ""
+    for mark in text:
+        bad = FETCH_FILE_REFUSED if mark.isascii() else FETCH_FILE_DISGUISED
+        kept += mark if mark.isprintable() and bad.isdisjoint(normalize("NFKC", mark)) else "_"
+    text = kept.rstrip(". ") or "download"
+    if text[0] in FETCH_FILE_FIRST:
+        text = "_" + text[1:]
+    if _paths_windows_fault(text) is not None:
+        text = "_" + text
+    stem, ending = os.path.splitext(text)
+    if len(ending.encode("utf-8")) > FETCH_NAME_ENDING_BYTES:
+        stem, ending = text, ""
+    short = stem.encode("utf-8")[: FETCH_NAME_BYTES - len(ending.encode("utf-8"))].decode("utf-8", "ignore")
+    return text if short == stem else short.rstrip(". ") + ending
+
+
+def _fetch_save(request: _FetchRequest, folder: str, name: str, numbers: dict[str, int]) -> tuple[str, int]:
+    """Stream one file into the folder; return its name there and its size. Raises: what fetch raises, OUTPUT_FAILED."""
+    response = _fetch_open(request)
+    stage = os.path.join(folder, FILES_STAGE_PREFIX + request.env.random(8).hex())
+    size = 0
+    try:
+        if response.status // 100 != 2:
+            raise request.failure(f"the server answered {response.status}")
+        descriptor = os.open(stage, _files_flags("O_WRONLY", "O_CREAT", "O_EXCL", "O_NOFOLLOW"), 0o666)
+        try:
+            try:
+                for chunk in response.chunks():
+                    size += len(chunk)
+                    while chunk:
+                        chunk = chunk[os.write(descriptor, chunk) :]
+            finally:
+                os.close(descriptor)
+            return _fetch_publish(stage, folder, name, numbers), size
+        except BaseException:
+            _files_remove(stage)
+            raise
+    except (OSError, ValueError) as error:
+        raise _files_failure("OUTPUT_FAILED", "save", name, error, "make room or choose another folder") from error
+    finally:
+        response.close()
+
+
+def _fetch_publish(stage: str, folder: str, name: str, numbers: dict[str, int]) -> str:
+    """Name a finished file, or number its name where that is taken (from where numbers says). Writes file."""
+    stem, ending = os.path.splitext(name)
+    for number in range(numbers.get(name, 1), FETCH_NAME_NUMBERS):
+        free = name if number == 1 else f"{stem} ({number}){ending}"
+        try:
+            _files_publish(stage, os.path.join(folder, free), True)
+        except FileExistsError:
+            continue
+        numbers[name] = number + 1
+        return free
+    raise OSError(0, f"{FETCH_NAME_NUMBERS:,} names like it are taken")
+# endregion FETCH
+
+
+# region WAIT -- --wait: ask for an asynchronous result until it is final
+# needs: LIMITS ERRORS ENV REG CALL
+# A command that starts a job answers before the job is done. A Wait says which command asks for it, and how its end
+# is known:
+#
+#     judge   failed, then done; each once per answer, the command's own answer first
+#     poll    at once, then after each pause; the last pause repeats; each is up to 10 % longer or shorter by chance
+#     end     done: that answer. failed: WAIT_FAILED. A poll that is refused: its own error. No time left: TIMEOUT
+#
+# The deadline holds for a poll that hangs, too. Nothing stops a synchronous function from outside, so each poll runs in
+# a daemon thread of its own; when the time is up it is told by its ctx.cancel and left behind. Under arun polls are
+# tasks of the running loop, which are cancelled; there a synchronous handler blocks the loop, as it does in any call.
+# The job itself is never stopped. Every end but done carries the last answer in its details, since that names the job.
+
+WAIT_PARTS = ("tool", "poll", "done", "failed", "backoff", "timeout")  # what makes a Wait
+WAIT_WRONG_FLAGS = 0x80 | REG_GENERATOR_FLAGS  # CO_COROUTINE: calling such a function gives no answer
+
+
+class Wait:
+    """How ``--wait`` finds the final result of a command: ``App(wait={"render": nk.Wait("render_status", ...)})``.
+
+    tool: the managed command that asks for the job; not a destructive one, for it is called again and again.
+    poll(result): the arguments of tool as a dict, made from the command's own result, or None where there is nothing to
+    wait for. done(result), failed(result): whether an answer is final, True or False; failed is asked first. All three
+    are plain functions of a result as JSON. backoff: seconds of the pauses between polls; the last one repeats.
+    timeout: seconds for all polls together, unless --wait-timeout says otherwise.
+
+    Polls run in threads of their own: what the application's context holds must be usable there
+    (``sqlite3.connect(..., check_same_thread=False)``).
+    """
+
+    def __init__(
+        self,
+        tool: str,
+        poll: Callable[[Any], dict[str, Any] | None],
+        done: Callable[[Any], bool],
+        failed: Callable[[Any], bool] | None = None,
+        backoff: Sequence[float] = WAIT_BACKOFF_SECONDS,
+        timeout: float = WAIT_SECONDS,
+    ) -> None:
+        self.tool = tool  #: name of the command that is polled
+        self.poll, self.done, self.failed = poll, done, failed  #: functions of a result
+        self.backoff = backoff  #: seconds between polls
+        self.timeout = timeout  #: seconds until the wait gives up
+
+
+def _wait_check(wait: Any, registry: Registry, command: str, *, whole: bool = True) -> None:
+    """Refuse a wait that could only fail once the job has begun. whole: no further commands will come. Cheap.
+
+    Raises: REGISTRATION_ERROR.
+    """
+
+    def refuse(why: str) -> None:
+        raise RegistrationError(f"the wait of {command}: {why}")
+
+    # Not by its class, since a Wait of another copy of this file is as good as ours.
+    if isinstance(wait, type) or not all(hasattr(wait, part) for part in WAIT_PARTS):
+        raise RegistrationError(f"the wait of {command} is {_reg_show(wait)}; make it a Wait")
+    for word in ("poll", "done", "failed"):
+        value = getattr(wait, word)
+        flags = getattr(getattr(value, "__code__", None), "co_flags", 0)
+        if (value is not None or word != "failed") and not callable(value) or flags & WAIT_WRONG_FLAGS:
+            what = "a coroutine or generator function" if callable(value) else _reg_show(value)
+            refuse(f"{word} must be a plain function of the result, not {what}")
+    pauses = wait.backoff if isinstance(wait.backoff, (list, tuple)) else ()
+    if not pauses or not all(map(_wait_is_seconds, pauses)):
+        refuse(f"backoff must be a list of positive numbers of seconds, not {wait.backoff!r:.60}")
+    if not _wait_is_seconds(wait.timeout):
+        refuse(f"timeout must be a positive number of seconds, not {wait.timeout!r:.60}")
+    own = registry.get(command)
+    if own is not None and own.native:
+        refuse("a native command's answer is final; leave the wait out")
+    text = isinstance(wait.tool, str)
+    tool = registry.get(wait.tool) if text else None
+    if tool is None and (whole or not text):
+        near = " or ".join(_reg_near(wait.tool, [item.name for item in registry.commands()])) if text else ""
+        hint = f"did you mean {near}?" if near else "name the command that asks for the job"
+        refuse(f"tool is {_reg_show(wait.tool)}, which is no command; {hint}")
+    elif tool is not None and (tool.native or tool.destructive):
+        refuse(f"{tool.name} is {'native' if tool.native else 'destructive'}; name a managed command that only looks")
+
+
+def _wait_is_seconds(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
+async def _wait_poll(
+    wait: Wait, first: Outcome, *, engine: Engine, command: Command, tool: Command, timeout: float | None = None,
+    cancel: Cancel | None = None, live: bool = False,
+) -> Outcome:
+    """Return how the job of a call ended: the first outcome itself, that of the last poll, or a failure.
+
+    timeout: seconds in place of the wait's own. live: inside a loop. Refusals, the deadline, the caller's cancel and
+    Ctrl-C are Outcomes. Reads clock, sleeps; one line on a terminal's standard error for each poll that is not final.
+    """
+    if first.error is not None:
+        return first
+    env, name, last = engine.env, command.name, first
+    seconds = min(wait.timeout if timeout is None else timeout, WAIT_LONGEST_SECONDS)
+    start = env.clock()
+
+    def left() -> float:
+        """Return the seconds that are left. Raises: TIMEOUT, REQUEST_ABORTED."""
+        if cancel is not None and cancel.cancelled:
+            raise Error("REQUEST_ABORTED", f"the wait for {name} was cancelled by its caller; its job goes on")
+        rest = start + seconds - env.clock()
+        if rest > 0:
+            return rest
+        raise Error("TIMEOUT", f"the job of {name} was not done after {seconds:g} seconds of asking {tool.name}",
+                    hint=f"the job goes on: ask {tool.name} later, or wait longer with --wait-timeout")
+
+    try:
+        if _wait_is_final(wait, name, first.data, env):
+            return first
+        args = _wait_ask(wait, "poll", name, first.data, env)
+        number = 0
+        while args is not None:
+            number += 1
+            signal = Cancel()
+            call = Call(tool, args, cancel=signal, deadline=start + seconds)
+            ended = await _wait_call(engine.perform(call, Approval("none"), live=live), left, signal, live)
+            if ended.error is not None:
+                return _wait_failure(engine, ended.error, last)
+            last = ended
+            if _wait_is_final(wait, name, last.data, env):
+                return last
+            if not engine.options.quiet and env.is_terminal("stderr"):
+                env.write_err(f"{tool.name}: not done at poll {number}, after {env.clock() - start:.0f} s\n")
+            await _wait_pause(wait, number, env, left, live)
+        return first
+    except KeyboardInterrupt:
+        gone = Error("REQUEST_ABORTED", f"the wait for {name} was interrupted; its job goes on")
+        return _wait_failure(engine, gone, last)
+    except Error as fault:
+        return _wait_failure(engine, fault, last)
+
+
+def _wait_failure(engine: Engine, error: Error, last: Outcome) -> Outcome:
+    """Return the outcome of a wait that came to no result; the last answer is its details where it has none. Pure."""
+    if error.details is None:
+        error = Error(error.code, error.message, details={"result": last.data}, hint=error.hint,
+                      retryable=error.retryable, relayed=error.relayed)
+    return Outcome(False, error=error, exit_code=engine.exit_code(error.code), entered=True)
+
+
+def _wait_is_final(wait: Wait, name: str, data: Any, env: Env) -> bool:
+    """Tell whether an answer is the end of a job. Raises: WAIT_FAILED, INTERNAL_SERVER_ERROR."""
+    if wait.failed is not None and _wait_ask(wait, "failed", name, data, env):
+        message = f"the job of {name} failed; details.result is its last answer"
+        raise Error("WAIT_FAILED", message, details={"message": message, "result": data})
+    return bool(_wait_ask(wait, "done", name, data, env))
+
+
+def _wait_ask(wait: Wait, word: str, name: str, data: Any, env: Env) -> Any:
+    """Return what one function of a wait says of an answer. Raises: INTERNAL_SERVER_ERROR, which names it."""
+    try:
+        answer = getattr(wait, word)(data)
+    except (Exception, SystemExit) as fault:
+        _call_trace(env, fault)
+        raise Error("INTERNAL_SERVER_ERROR", f"{word} of the wait for {name} failed unexpectedly",
+                    hint="set KNAIF_TRACE=1 to see the traceback") from None
+    if isinstance(answer, bool) if word != "poll" else answer is None or isinstance(answer, dict):
+        return answer
+    if hasattr(answer, "close"):
+        answer.close()  # a coroutine that nobody will await
+    wanted = f"the arguments of {wait.tool} as a dict, or None" if word == "poll" else "True or False"
+    raise Error("INTERNAL_SERVER_ERROR", f"{word} of the wait for {name} returned {_reg_show(answer)}, not {wanted}")
+
+
+async def _wait_call(steps: Any, left: Callable[[], float], signal: Cancel, live: bool) -> Outcome:
+    """Return how one poll ended. Raises: TIMEOUT, REQUEST_ABORTED, as left does; the poll is cancelled then."""
+    try:
+        return await _wait_in_loop(steps, left) if live else _wait_in_thread(steps, left)
+    except BaseException:
+        signal.cancel()
+        raise
+
+
+async def _wait_in_loop(steps: Any, left: Callable[[], float]) -> Outcome:
+    """Return what a coroutine returns, run as a task of this loop. Raises: what left raises."""
+    import asyncio
+
+    task = asyncio.ensure_future(steps)
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=min(left(), WAIT_SLICE_SECONDS))
+        outcome: Outcome = task.result()
+        return outcome
+    finally:
+        task.cancel()
+
+
+def _wait_in_thread(steps: Any, left: Callable[[], float]) -> Outcome:
+    """Return what a coroutine that never waits returns, run in a thread that may be left behind. Raises: as left."""
+    from contextvars import copy_context
+    from threading import Thread
+
+    ended: list[tuple[Any, BaseException | None]] = []
+
+    def run() -> None:
+        try:
+            ended.append((_call_drive(steps), None))
+        except BaseException as fault:  # for the thread that waits, which raises it
+            ended.append((None, fault))
+
+    thread = Thread(target=copy_context().run, args=(run,), daemon=True)
+    thread.start()
+    while not ended:
+        thread.join(min(left(), WAIT_SLICE_SECONDS))
+    outcome, fault = ended[0]
+    if fault is not None:
+        raise fault
+    return outcome  # type: ignore[no-any-return]
+
+
+async def _wait_pause(wait: Wait, number: int, env: Env, left: Callable[[], float], live: bool) -> None:
+    """Sleep after the poll of this number, at most to the deadline. Raises: what left raises."""
+    chance = env.random(1)[0] / 255 * 2 - 1
+    pause = wait.backoff[min(number, len(wait.backoff)) - 1] * (1 + WAIT_JITTER * chance)
+    until = env.clock() + pause
+    while pause > 0:
+        pause = min(left(), pause, WAIT_SLICE_SECONDS)
+        if live:
+            import asyncio
+
+            await asyncio.sleep(pause)
+        else:
+            env.sleep(pause)
+        pause = until - env.clock()
+    left()
+# endregion WAIT
+
+
 # region APP -- App: puts the sections together, routing, output, exit
-# needs: LIMITS ERRORS JSON ENV PATHS SCHEMA TYPES SHAPES REG ARGV CALL VIEWS HELP
+# needs: LIMITS ERRORS JSON ENV PATHS SCHEMA TYPES SHAPES REG ARGV CALL VIEWS HELP FETCH WAIT
 # An App is a name, a version and commands. A line goes through it in this order, and each step refuses before the
 # next is reached:
 #
@@ -8810,6 +10397,8 @@ class App:
     ["target", ...]}. passthrough: {command: field} collects unknown options.
     global_options: a dataclass, TypedDict or schema of application options. auth is the identity, resolve_auth(globals)
     finds it, at most once. context(identity, globals) makes ctx.context. lifecycle, hooks: see Lifecycle and Hooks.
+    wait: {command: Wait}, what --wait does. download(result): lists or yields {"url", "name"} of the files of a result,
+    for --output-dir; download_private_hosts: they may stand inside your own network.
     error_hint: text, or a function of the error, added to the hint of each failure. stdin: a function that reads piped
     input in place of the 250 ms rule. exit_codes: {error code: exit code}. sandbox: the folder that path arguments must
     stay below, or nk.UNCONFINED.
@@ -8860,6 +10449,9 @@ class App:
         self.global_options = global_options  #: specification of the application options
         self.auth, self.resolve_auth, self.context = auth, resolve_auth, context  #: who calls, and what handlers see
         self.lifecycle, self.hooks, self.error_hint = lifecycle, hooks, error_hint  #: what stands around calls
+        self.wait = wait or {}  #: command -> Wait, what --wait does for it
+        self.download = download  #: result -> the {"url", "name"} of its files, for --output-dir
+        self.download_private_hosts = download_private_hosts  #: whether those may stand inside one's own network
         self.stdin = stdin  #: reader in place of the 250 ms rule
         self.exit_codes = exit_codes or {}  #: overrides of the table
         self.sandbox = sandbox  #: folder, UNCONFINED or None
@@ -8868,8 +10460,7 @@ class App:
         self._recorded: list[tuple[Any, dict[str, Any]]] = []
         self._later = [
             (option, text) for option, value, text in (
-                ("connections", connections, "MCP connections"), ("wait", wait, "waiting"),
-                ("download", download, "downloads"), ("download_private_hosts", download_private_hosts, "downloads"),
+                ("connections", connections, "MCP connections"),
                 ("profiles", profiles, "profiles"), ("planner", planner, "planning"), ("stamp", stamp, "build stamps"),
             ) if value
         ]
@@ -9014,8 +10605,10 @@ class _AppSurface:
         app = self.app
         registry.check(
             global_names=[field.name for field in self.fields], aliases=app.aliases, positionals=app.positionals,
-            passthrough=app.passthrough, default_command=app.default_command, whole=whole,
+            passthrough=app.passthrough, wait=app.wait, default_command=app.default_command, whole=whole,
         )
+        for name, wait in app.wait.items():
+            _wait_check(wait, registry, name, whole=whole)
 
     def extended(self, services: Any, tools: Any) -> Registry:
         """Return a registry with what the factories made for one identity as well. Raises: RegistrationError."""
@@ -9093,10 +10686,11 @@ class _AppLine:
         self.options = line.options
         if line.global_faults:
             raise _ErrorsUsage(line.faults)
+        globals_json = self._globals(surface, line)
         if line.help is not None:
             return self._command_help(surface, command)
-        globals_json = self._globals(surface, line)
-        faults = line.faults + _app_refused_options(command, line.options) + self._view_faults(command)
+        faults = line.faults + _app_refused_options(self.app, command, line.options)
+        faults += self._view_faults(registry, command)
         faults += _argv_fill_env(line.args, command.fields, command.input.schema, self.env.environ)
         if faults:
             raise _ErrorsUsage(faults)
@@ -9107,10 +10701,64 @@ class _AppLine:
         approval = Approval("all") if line.options.yes else Approval("ask", self._ask)
         if command.native and command.prints and not line.options.dry_run:
             self.env.give_back_stdout()
-        outcome = await engine.perform(call, approval, live=live)
-        return self._emit(command, outcome)
+        return self._emit(command, await self._call(surface, call, approval, live))
 
-    def _view_faults(self, command: Command) -> list[str]:
+    async def _call(self, surface: _AppSurface, call: Call, approval: Approval, live: bool) -> Outcome:
+        """Run the call, wait for its job, then save its files, as far as the line asks for it. Raises: Error."""
+        options, engine = self.options, _app_engine(self.engine)
+        wait = self.app.wait.get(call.command.name) if options.wait and not options.dry_run else None
+        # Looked up before the call, lest a job is begun that nobody can ask for.
+        tool = await self._wait_tool(surface, wait.tool, live) if wait is not None else call.command
+        outcome = await engine.perform(call, approval, live=live)
+        if wait is not None:
+            outcome = await _wait_poll(wait, outcome, engine=engine, command=call.command, tool=tool,
+                                       timeout=options.wait_timeout, cancel=self.cancel, live=live)
+        if options.output_dir is not None and not options.dry_run and outcome.error is None:
+            await self._save(outcome, options.output_dir, live)
+        return outcome
+
+    async def _wait_tool(self, surface: _AppSurface, name: str, live: bool) -> Command:
+        """Return the command that a wait polls, from the factories where it is not a static one. Raises: Error."""
+        engine = _app_engine(self.engine)
+        tool = engine.registry.get(name)
+        if tool is None:
+            engine.registry = await self._resolve(surface, engine, live)
+            tool = engine.registry.get(name)
+        if tool is None:
+            raise self.missing or _call_unknown(engine.registry, name, "cli")
+        return tool
+
+    async def _save(self, outcome: Outcome, folder: str, live: bool) -> None:
+        """Save the files of a result. What fails is said on standard error and makes the exit code 1.
+
+        Raises: REQUEST_ABORTED, with the result in its details, for the call itself succeeded.
+        """
+        app, env = self.app, self.env
+
+        def save(items: Any) -> list[Error]:
+            return _fetch_download(items, folder, env=env, private_hosts=app.download_private_hosts,
+                                   quiet=self.options.quiet, cancel=self.cancel)
+
+        try:
+            items = await _call_settle(app.download(outcome.data) if app.download is not None else (), live)
+            if live:
+                import asyncio
+
+                failed = bool(await asyncio.get_running_loop().run_in_executor(None, save, items))
+            else:
+                failed = bool(save(items))
+        except (Exception, SystemExit, KeyboardInterrupt) as fault:
+            if isinstance(fault, KeyboardInterrupt) or getattr(fault, "code", None) == "REQUEST_ABORTED":
+                raise Error("REQUEST_ABORTED", "saving files was interrupted; the call itself succeeded",
+                            details={"result": outcome.data}) from None
+            _call_trace(env, fault)
+            why = fault.message if isinstance(fault, Error) else "the download function failed unexpectedly"
+            env.write_err(f"not saved: {env.human(why)}\n")
+            failed = True
+        if failed:
+            outcome.exit_code = ERRORS_EXIT_OTHER
+
+    def _view_faults(self, registry: Registry, command: Command) -> list[str]:
         """Return what is wrong with the view that the line asks for, as far as it shows before the call."""
         asked = _views_asked(self.options)
         if not asked.any:
@@ -9120,7 +10768,11 @@ class _AppLine:
         if command.native and command.prints:
             return [f"a view needs a result, and {command.name} prints for itself"]
         faults = _views_faults(asked)
-        return faults or _views_unknown(asked, command.output.schema if command.output is not None else True)
+        seen: list[Command | None] = [command]
+        if self.options.wait and command.name in self.app.wait:
+            seen.append(registry.get(self.app.wait[command.name].tool))  # its answer is viewed, or ours
+        unknown = [_views_unknown(asked, item.output.schema) if item and item.output else [] for item in seen]
+        return faults or (unknown[-1] if all(unknown) else [])
 
     def _parse(self, surface: _AppSurface, command: Command, tokens: Sequence[str]) -> _ArgvLine:
         name, app = command.name, self.app
@@ -9156,7 +10808,10 @@ class _AppLine:
             for field in surface.fields:
                 if field.name not in given and field.default is not TYPES_ABSENT:
                     given[field.name] = _json_copy(field.default)
-            faults = [_app_option_fault(issue) for issue in shape.issues(given)] or _app_path_faults(shape, given)
+            faults = [_app_option_fault(issue) for issue in shape.issues(given)]
+        if not faults:
+            given = shape.complete(given)
+            faults = _app_path_faults(shape, given)
         if faults:
             raise _ErrorsUsage(faults)
         return given
@@ -9250,8 +10905,8 @@ class _AppLine:
         for field in self.app.surface().fields:
             value = engine.globals_json.get(field.name)
             if value is not None:
-                shown_value = CALL_MASK if field.secret else _json_show(value, APP_QUESTION_CHARACTERS)
-                lines.append(f"  --{human(field.public_name)}: {human(shown_value)}")
+                text = _json_show(CALL_MASK if field.secret else value, APP_QUESTION_CHARACTERS)
+                lines.append(f"  --{human(field.public_name)}: {human(text)}")
         return self.env.ask(lines, "Go on?")
 
     # -- emit -------------------------------------------------------------------------------------------------------
@@ -9369,7 +11024,7 @@ def _app_check_arguments(app: App) -> None:
     for option in ("name", "version", "description"):
         if not isinstance(getattr(app, option), str):
             raise RegistrationError(f"App({option}=...) must be text, not {type(getattr(app, option)).__name__}")
-    for option in ("aliases", "positionals", "passthrough", "exit_codes"):
+    for option in ("aliases", "positionals", "passthrough", "wait", "exit_codes"):
         value = getattr(app, option)
         if not hasattr(value, "items"):
             raise RegistrationError(f"App({option}=...) of {app.name} must be a mapping, not {type(value).__name__}")
@@ -9388,7 +11043,7 @@ def _app_check_arguments(app: App) -> None:
         value = getattr(app, option)
         if value is not None and (isinstance(value, type) or not all(hasattr(value, part) for part in parts)):
             raise RegistrationError(f"App({option}=...) of {app.name} must be {option.capitalize()}(...)")
-    for option in ("resolve_auth", "context", "stdin"):
+    for option in ("resolve_auth", "context", "download", "stdin"):
         if getattr(app, option) is not None and not callable(getattr(app, option)):
             raise RegistrationError(f"App({option}=...) of {app.name} must be a function")
     _app_check_lists(app.name, {"commands": app.commands, "services": app.services, "runtime_tools": app.runtime_tools})
@@ -9430,14 +11085,18 @@ def _app_sandbox(app: App) -> Any:
         raise RegistrationError(f"App(sandbox=...) of {app.name}: {fault}") from None
 
 
-def _app_refused_options(command: Command, options: Options) -> list[str]:
+def _app_refused_options(app: App, command: Command, options: Options) -> list[str]:
     """Return a fault for each framework option of this line that the command has no use for. Pure."""
     faults = []
-    for name, given in (("--wait", options.wait), ("--wait-timeout", options.wait_timeout is not None)):
-        if given:
-            faults.append(f"{name}: {command.name} has no wait configured, so its first answer is final")
-    if options.output_dir is not None:
+    for asked, word in ((options.wait, "--wait"), (options.wait_timeout is not None, "--wait-timeout")):
+        if asked and command.name not in app.wait:
+            faults.append(f"{word}: {command.name} has no wait configured, so its first answer is final")
+    if options.wait_timeout is not None and not options.wait and not faults:
+        faults.append("--wait-timeout: nothing is waited for without --wait; add it")
+    if options.output_dir is not None and app.download is None:
         faults.append("--output-dir: this program declares no download")
+    elif options.output_dir is not None and command.native:
+        faults.append(f"--output-dir: {command.name} is a native command, whose result names no files")
     return faults
 
 
@@ -9545,6 +11204,24 @@ MAIN_SCHEMAS: tuple[tuple[Any, tuple[Any, ...], tuple[Any, ...]], ...] = (
 
 
 MAIN_REPORT = {"type": "object"}  # what the commands return: a description or a report, with its problems
+MAIN_TEXTS = {"type": "array", "items": {"type": "string"}}
+#: What an App of protocol 1 answers to describe(); another copy of this file may add to it.
+MAIN_DESCRIPTION = {
+    "type": "object", "required": ["name", "version", "commands", "problems"],
+    "properties": {"name": {"type": "string"}, "version": {"type": "string"}, "problems": MAIN_TEXTS, "commands": {
+        "type": "array", "items": {
+            "type": "object", "required": ["name", "description", "surfaces", "flags"],
+            "properties": {"name": {"type": "string"}, "description": {"type": "string"}, "surfaces": MAIN_TEXTS,
+                           "flags": MAIN_TEXTS},
+        },
+    }},
+}
+MAIN_VIEW_HELP = (
+    "Answer a question about JSON records in place of showing them. "
+    "The questions: --count-by, --sum (with --by for each group), --by with --top, --sort (with --ascending and "
+    "--top), --table. The records: a JSON array, an object with one array in it, or JSON lines."
+)
+MAIN_LINES_ENDINGS = (".jsonl", ".ndjson")  # names of files whose every line is a record
 
 
 def _main_app() -> App:
@@ -9552,22 +11229,25 @@ def _main_app() -> App:
     app = App("knaif", __version__, description="Look at programs that carry this module, and run them")
     app.own_views = frozenset(("view",))
     app.native(name="view", args={
-        "files": Arg(help="files of JSON or JSON lines; without any, standard input", path=True),
-        "strict": Arg(help="refuse a key that an object repeats"),
-    }, examples=("--count-by status < items.json", "--sum price --by shop orders.jsonl", "--sort size --top 5 --json",
-                 "--table id,name items.json"))(_main_view)
+        "files": Arg(help="files of JSON or JSON lines, - for standard input, which is also read without any",
+                     path=True),
+        "strict": Arg(help="refuse a key that an object repeats; else its last value counts"),
+    }, help=MAIN_VIEW_HELP, examples=("--count-by status < items.json", "--sum price --by shop orders.jsonl",
+                                      "--sort size --top 5 --json", "--table id,owner.name items.json"))(_main_view)
     target = Arg(help="the program: file.py, file.py:name or module:name")
     surface = Opt(choices=REG_SURFACES, help="those of this surface alone")
     app.native(name="tools", args={"app": target, "surface": surface},
                returns=MAIN_REPORT, exit_code=_main_status)(_main_tools)
     app.native(name="schema", args={"app": target, "command": Opt(help="one command; without it all of them")},
                returns=MAIN_REPORT, exit_code=_main_status)(_main_schema)
+    # The next two have results, so that descriptor 1 is standard error while a program is imported.
     app.native(name="run", args={"app": Arg(rest=True, min=1, help="the program, then the words of its own line")},
-               examples=("run tasks.py add 'buy milk'",))(_main_run)
+               examples=("run tasks.py add 'buy milk'",), returns={"type": "integer"},
+               present=lambda status, options: "", exit_code=lambda status: status)(_main_run)
     app.native(name="completion", args={
         "shell": Arg(choices=HELP_SHELLS, help="the shell the script is for"),
         "app": Opt(help="the program; without it this one"),
-    })(_main_completion)
+    }, returns={"type": "string"}, present=lambda script, options: script)(_main_completion)
     app.native(name="selftest", args={"app": Opt(help="the program; without it the module itself is tested")},
                returns=MAIN_REPORT, present=_main_report, exit_code=_main_status)(_main_selftest)
     return app
@@ -9577,29 +11257,62 @@ def _main_app() -> App:
 
 
 def _main_view(ctx: Ctx, *files: str, strict: bool = False) -> None:
-    """Answer a question about JSON records instead of showing them: how many, how much, which are the largest.
+    """Print the view that the line asks for, of the records in files or standard input, as for a command's result.
 
-    Reads a JSON array, an object that holds one array, or JSON lines, from files or standard input, record by record:
-    memory does not grow with the input unless --sort without --top, or --table, needs all of it.
+    A file whose name ends in .jsonl or .ndjson holds lines alone. Memory does not grow with the input, unless --sort
+    without --top, or --table, needs all of it. Raises: USAGE, NOT_FOUND, BAD_REQUEST.
     """
+    import gc
+
     asked = _views_asked(ctx.options)
     if not asked.any:
-        raise _ErrorsUsage(["view needs a question: --count-by, --sum, --sort, --top with one of them, or --table"])
+        raise _ErrorsUsage(["view needs a question: --count-by, --sum, --by with --top, --sort, or --table"])
     fold = _ViewsFold(asked)
-    for name in files or ("-",):
+    collects = gc.isenabled()
+    gc.disable()  # records are trees: counting their references frees them, looking for cycles takes a tenth more time
+    try:
+        for name in files or ("-",):
+            _main_feed(_main_env(ctx), fold, name, strict)
+        result = fold.result()
+        pretty, plain = not ctx.options.json, _main_env(ctx).out_ascii
+        text = result if asked.table else _json_dumps(result, pretty=pretty, ascii_only=plain)
+    except _JsonFault as fault:
+        raise Error("BAD_REQUEST", f"the answer cannot be written: {fault}") from None
+    finally:
+        if collects:
+            gc.enable()
+    ctx.stdout.write(text + "\n")
+
+
+def _main_feed(env: Env, fold: _ViewsFold, name: str, strict: bool) -> None:
+    """Read the records of one file, or of standard input, into a fold. Raises: NOT_FOUND, BAD_REQUEST, USAGE."""
+    shown = "standard input" if name == "-" else _main_quote(name)
+    try:
+        stream = _main_open(env, name)
         try:
-            stream = _main_open(ctx, name)
-            with stream:
-                for batch in _ViewsReader(stream.read, strict).batches():
-                    fold.add_all(batch)
-        except OSError as fault:
-            raise Error("BAD_REQUEST", f"{name} cannot be read: {fault.strerror}") from None
-        except Error as fault:
-            fault.message = f"{name}: {fault.message}" if name != "-" and fault.code == "BAD_REQUEST" else fault.message
-            raise
-    result = fold.result()
-    pretty, plain = not ctx.options.json, _main_env(ctx).out_ascii
-    ctx.stdout.write((result if asked.table else _json_dumps(result, pretty=pretty, ascii_only=plain)) + "\n")
+            reader = _ViewsReader(lambda size: _main_read(env, stream, size), shown, strict=strict,
+                                  lines=name.endswith(MAIN_LINES_ENDINGS))
+            fold.begin()
+            for batch in reader.batches():
+                source = f" {'in' if reader.member else 'of'} {shown}" if name != "-" else ""
+                fold.where = reader.member + source
+                fold.add_all(batch)
+        finally:
+            if name != "-":
+                stream.close()
+    except FileNotFoundError:
+        raise Error("NOT_FOUND", f"there is no file {shown}") from None
+    except OSError as fault:
+        raise Error("BAD_REQUEST", f"{shown} cannot be read: {fault.strerror}") from None
+
+
+def _main_read(env: Env, stream: Any, size: int) -> bytes:
+    """Return at most so many bytes, none at the end; waits for a stream that has none yet but does not block."""
+    while True:
+        data = stream.read(size)
+        if data is not None:
+            return data.encode("utf-8", "surrogateescape") if isinstance(data, str) else bytes(data)
+        env.sleep(ENV_RETRY_SECONDS)
 
 
 def _main_env(ctx: Ctx) -> Env:
@@ -9607,15 +11320,13 @@ def _main_env(ctx: Ctx) -> Env:
     return ctx._env or Env()
 
 
-def _main_open(ctx: Ctx, name: str) -> Any:
-    """Return a file, or for "-" standard input, as a binary stream. Raises: USAGE where nothing is piped in."""
+def _main_open(env: Env, name: str) -> Any:
+    """Return a file, or for "-" standard input, as a binary stream. Raises: USAGE for no input at all, OSError."""
     if name != "-":
         return open(name, "rb", buffering=0)
-    env = _main_env(ctx)
-    stream = env.stdin
-    if stream is None or env.is_terminal("stdin"):
+    if env.stdin is None or env.is_terminal("stdin"):
         raise _ErrorsUsage(["nothing is piped in: name files, or send JSON to standard input"])
-    return stream
+    return env.stdin
 
 
 def _main_tools(app: str, surface: str | None = None) -> dict[str, object]:
@@ -9631,34 +11342,58 @@ def _main_tools(app: str, surface: str | None = None) -> dict[str, object]:
             if command.get("withheld"):
                 tool["withheld"] = command["withheld"]
             tools.append(tool)
-    return {"name": described["name"], "version": described["version"], "tools": tools,
-            "problems": described["problems"]}
+    listed = {"name": described["name"], "version": described["version"], "tools": tools}
+    return _main_with_problems(listed, described["problems"])
 
 
 def _main_schema(app: str, command: str | None = None) -> dict[str, object]:
     """Show what the commands of a program take and return, as JSON Schemas."""
     described = _main_describe(app)
+    problems = described.pop("problems")
     if command is None:
-        return described
+        return _main_with_problems(described, problems)
+    found: dict[str, object]
     for found in described["commands"]:
         if found["name"] == command:
-            return dict(found, problems=[])
-    if described["problems"]:
-        raise Error("NOT_FOUND", f"{app} has no sound command {command}", details={"problems": described["problems"]})
+            return found
+    if problems:
+        raise Error("NOT_FOUND", f"{app} has no sound command {command}", details={"problems": problems})
     raise _main_unknown(f"{app} has no command {command}", command, [item["name"] for item in described["commands"]])
 
 
-def _main_run(app: list[str]) -> None:
+def _main_with_problems(report: dict[str, object], problems: Sequence[str]) -> dict[str, object]:
+    """Return a report with its problems, where there are any: so that else it holds one collection. Pure."""
+    return dict(report, problems=problems) if problems else report
+
+
+def _main_run(app: list[str], ctx: Ctx) -> int:
     """Run a program; every word after its name is its own."""
-    target = _main_load(app[0])
+    target, env = _main_load(app[0]), _main_env(ctx)
+    if env.stdout is not None:
+        env.write_out("")  # delivers what the import printed while that is still standard error
+    env.give_back_stdout()
     sys.argv[:] = [_main_split(app[0])[0]] + app[1:]
-    target.main(app[1:])
+    try:
+        returned = _main_ask(app[0], target, "main", app[1:])
+    except SystemExit as end:
+        return _main_status_of(end.code, env)
+    raise Error("BAD_REQUEST", f"main of {app[0]} returned {_main_show(returned)} instead of ending the process")
 
 
-def _main_completion(shell: str, ctx: Ctx, app: str | None = None) -> None:
+def _main_status_of(code: Any, env: Env) -> int:
+    """Return the exit status that sys.exit(code) means; text goes to standard error, as Python does it."""
+    if code is None or isinstance(code, int):
+        return (code or 0) & CALL_STATUS_MAX
+    env.write_err(_main_show(code) + "\n")
+    return ERRORS_EXIT_OTHER
+
+
+def _main_completion(shell: str, ctx: Ctx, app: str | None = None) -> str:
     """Print the completion script of a program, or of this one."""
     target = ctx.app if app is None else _main_load(app)
-    ctx.stdout.write(_main_ask(app or "this program", target.completion, shell))
+    script = _main_ask(app or "this program", target, "completion", shell)
+    _main_check(app or "this program", "completion", script, {"type": "string"})
+    return str(script)
 
 
 def _main_selftest(app: str | None = None) -> dict[str, object]:
@@ -9667,14 +11402,14 @@ def _main_selftest(app: str | None = None) -> dict[str, object]:
         attempted, problems = _main_test_module()
         return {"tested": f"{attempted} examples and vectors", "version": __version__,
                 "python": ".".join(map(str, sys.version_info[:3])), "problems": problems}
-    target = _main_load(app)
-    problems = _main_ask(app, target.selftest)
+    problems = _main_ask(app, _main_load(app), "selftest")
+    _main_check(app, "selftest", problems, MAIN_TEXTS)
     return {"tested": app, "problems": problems}
 
 
 def _main_status(result: dict[str, Any]) -> int:
     """Return the exit code of a report: faulty registration where it names problems. Pure."""
-    return exit_code("REGISTRATION_ERROR") if result["problems"] else 0
+    return exit_code("REGISTRATION_ERROR") if result.get("problems") else 0
 
 
 def _main_report(result: dict[str, Any], options: Options) -> str:
@@ -9691,19 +11426,45 @@ def _main_report(result: dict[str, Any], options: Options) -> str:
 
 def _main_describe(text: str) -> dict[str, Any]:
     """Return what an App says of itself, every schema compiled."""
-    described: dict[str, Any] = _main_ask(text, _main_load(text).describe)
-    return described
+    described = _main_ask(text, _main_load(text), "describe")
+    _main_check(text, "describe", described, MAIN_DESCRIPTION)
+    copy: dict[str, Any] = _json_copy(described)
+    return copy
 
 
-def _main_ask(text: str, method: Callable[..., Any], *words: str) -> Any:
-    """Call a method of a program's App; a refusal of its own copy of this module becomes one of this copy."""
+def _main_ask(text: str, target: Any, method: str, *words: Any) -> Any:
+    """Call a method of a program's App; whatever it raises becomes one refusal of this copy, but for leaving main."""
     try:
-        return method(*words)
-    except Exception as fault:
-        code, message = getattr(fault, "code", None), getattr(fault, "message", None)
-        if isinstance(code, str) and isinstance(message, str):
-            raise Error(code, message) from fault
-        raise Error("INTERNAL_SERVER_ERROR", f"{text} failed: {_main_said(fault)}") from fault
+        return getattr(target, method)(*words)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as fault:
+        if method == "main" and isinstance(fault, SystemExit):
+            raise
+        refusal = _main_refusal(fault)
+        raise refusal or Error("BAD_REQUEST", f"{method} of {text} failed: {_main_said(fault)}") from fault
+
+
+def _main_refusal(fault: BaseException) -> Error | None:
+    """Return the Error of another copy of this file as one of this copy; None for any other exception."""
+    try:
+        code, message, hint = (getattr(fault, name, None) for name in ("code", "message", "hint"))
+    except Exception:
+        return None
+    if type(code) is not str or type(message) is not str:
+        return None
+    return Error(code, message, hint=hint if type(hint) is str else None)
+
+
+def _main_check(text: str, method: str, value: Any, schema: Any) -> None:
+    """Refuse an answer of a program's App that is none. Raises: BAD_REQUEST."""
+    try:
+        issues = Validator(schema).issues(_json_copy(value))
+    except _JsonFault as fault:
+        raise Error("BAD_REQUEST", f"{method} of {text} answered with {fault}") from None
+    for issue in issues:
+        place = f" at {issue.path}" if issue.path else ""
+        raise Error("BAD_REQUEST", f"{method} of {text} answered with nonsense{place}: {issue.message}")
 
 
 def _main_load(text: str) -> Any:
@@ -9721,20 +11482,29 @@ def _main_load(text: str) -> Any:
     sys.argv[:] = [place, "--version"]
     try:
         module = _main_import_file(place) if is_file else _main_import_module(place)
+    except (Error, KeyboardInterrupt):
+        raise
     except SystemExit as left:
         raise Error(
             "BAD_REQUEST", f"{place} ended the process while it was imported",
             hint="put app.main() under: if __name__ == \"__main__\":",
         ) from left
-    except Error:
-        raise
-    except SyntaxError as fault:
-        raise Error("BAD_REQUEST", f"{place} is no Python: {fault.msg} (line {fault.lineno})") from fault
-    except Exception as fault:
-        raise Error("BAD_REQUEST", f"{place} failed while it was imported: {_main_said(fault)}") from fault
+    except BaseException as fault:
+        refusal = _main_refusal(fault)
+        if refusal is not None:
+            raise Error(refusal.code, f"{place}: {refusal.message}", hint=refusal.hint) from fault
+        raise Error("BAD_REQUEST", f"{place} {_main_import_fault(fault, place)}") from fault
     finally:
         sys.argv[:] = argv
     return _main_pick(module, place, name)
+
+
+def _main_import_fault(fault: BaseException, place: str) -> str:
+    """Return why an import failed, as the end of a sentence that begins with the program's name. Pure."""
+    if isinstance(fault, SyntaxError) and type(fault.msg) is str and type(fault.lineno) is int:
+        names = [os.path.basename(str(path)) for path in (fault.filename, place)]
+        return f"is no Python: {fault.msg} (line {fault.lineno}{'' if names[0] == names[1] else ' of ' + names[0]})"
+    return f"failed while it was imported: {_main_said(fault)}"
 
 
 def _main_split(text: str) -> tuple[str, str]:
@@ -9796,40 +11566,56 @@ def _main_append_path(folder: str) -> None:
 
 def _main_pick(module: Any, place: str, name: str) -> Any:
     """Return the App of a module: the one of this name, or the only one. Raises: NOT_FOUND, BAD_REQUEST."""
-    apps: dict[str, Any] = {}
-    for key, value in module.__dict__.items():
-        if getattr(type(value), "__knaif_app__", None) is not None:
-            apps.setdefault(key, value)
-    if name:
-        if name not in apps:
-            raise _main_unknown(f"{place} has no App named {name}", name, list(apps))
-        found = apps[name]
-    elif not apps:
+    apps = {key: value for key, value in list(getattr(module, "__dict__", {}).items())
+            if isinstance(key, str) and _main_protocol(value) is not None}
+    if name and name not in apps:
+        raise _main_unknown(f"{place} has no App named {name}", name, list(apps))
+    if not apps:
         raise Error("NOT_FOUND", f"{place} has no App among its variables", hint="an App is made by: app = nk.App(...)")
-    else:
-        found = next(iter(apps.values()))
-        others = [key for key, value in apps.items() if value is not found]
+    if not name:
+        name = next(iter(apps))
+        others = [key for key, value in apps.items() if value is not apps[name]]
         if others:
             raise Error("BAD_REQUEST", f"{place} has several Apps: {', '.join(apps)}",
                         hint=f"name one: {place}:{others[0]}")
-    protocol = type(found).__knaif_app__
-    if protocol != APP_PROTOCOL:
-        raise Error("BAD_REQUEST", f"{place} speaks protocol {protocol}, and this file speaks {APP_PROTOCOL}",
+    found = apps[name]
+    protocol = _main_protocol(found)
+    if type(protocol) is not int or protocol != APP_PROTOCOL:
+        shown = f"protocol {_json_show(protocol)}" if type(protocol) is int else "a protocol that is no number"
+        raise Error("BAD_REQUEST", f"{name} of {place} speaks {shown}, and this file speaks protocol {APP_PROTOCOL}",
                     hint="use the copy of this file that stands beside the program")
     return found
 
 
+def _main_protocol(value: Any) -> Any:
+    """Return the protocol number of an App of any copy of this file, and None for everything else."""
+    try:
+        return getattr(type(value), "__knaif_app__", None)
+    except Exception:
+        return None
+
+
 def _main_unknown(sentence: str, name: str, names: Sequence[str]) -> Error:
-    """Return NOT_FOUND with the nearest of the names that would have been found. Pure."""
+    """Return NOT_FOUND with the nearest of the names that would have been found, and how many more there are. Pure."""
     import difflib
 
-    near = difflib.get_close_matches(name, names, 3, 0.5) or list(names)[:3]
-    return Error("NOT_FOUND", sentence, hint=f"there is: {', '.join(near)}" if near else None)
+    near = difflib.get_close_matches(name, names[:REG_NEAR_CANDIDATES], REG_NEAR_NAMES, MAIN_NEAR_RATIO)
+    near = near or list(names)[:REG_NEAR_NAMES]
+    more = f" and {len(names) - len(near)} more" if len(names) > len(near) else ""
+    return Error("NOT_FOUND", sentence, hint=f"there is: {', '.join(near)}{more}" if near else None)
 
 
 def _main_said(fault: BaseException) -> str:
     """Return an exception of somebody else's code as one cut line. Pure."""
-    return f"{type(fault).__name__}: {_main_quote(str(fault))}"
+    return f"{type(fault).__name__}: {_main_show(fault)}"
+
+
+def _main_show(value: Any) -> str:
+    """Return what str() makes of a value of somebody else's code, which may fail, as one cut line. Pure."""
+    try:
+        return _main_quote(str(value))
+    except BaseException:
+        return "something that has no text"
 
 
 def _main_quote(text: str) -> str:

@@ -1,6 +1,9 @@
 """Put the folder that holds knaif.py first on sys.path, whatever the current folder is."""
 import os
+import random
 import sys
+
+import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -46,3 +49,23 @@ def run_app(app, *tokens, stdin=None, environ=None, cwd=None, tty=None, cancel=N
     )
     code = app.run(list(tokens), env=env, cancel=cancel)
     return Ran(code, out.getvalue().decode("utf-8"), err.getvalue().decode("utf-8"))
+
+
+#: How often each random test runs, each time with other numbers: `make fuzz` asks for more.
+ROUNDS = int(os.environ.get("KNAIF_FUZZ_ROUNDS") or 1)
+
+
+@pytest.fixture(params=range(ROUNDS))
+def rng(request):
+    """Random numbers that are the same at each run of the same test and round."""
+    return random.Random("%s %d" % (request.node.originalname, request.param))
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "fuzz: draws random input; `make fuzz` runs these for longer")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "rng" in getattr(item, "fixturenames", ()):
+            item.add_marker("fuzz")

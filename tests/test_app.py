@@ -725,6 +725,15 @@ def raw() -> None:
     print("mine")
     sys.exit(7)
 
+@app.native
+def lots() -> None:
+    print("x" * 3000000)
+
+@app.command
+def replace() -> int:
+    sys.stdout = sys.stderr = object()
+    return 1
+
 if __name__ == "__main__":
     app.main()
 '''
@@ -866,7 +875,8 @@ def refuse() -> None:
     (dict(description=5), "App(description=...) must be text, not int"),
     (dict(stdin="x"), "App(stdin=...) of app must be a function"),
     (dict(auth=1, resolve_auth=print), "App app was given both auth and resolve_auth; pass one of them"),
-    (dict(wait={"x": 1}), "App(wait=...) of app: this version of the module has no waiting; leave it out"),
+    (dict(wait={"x": 1}), 'App(wait=...) names "x", which is no shell command; name a command that is exposed on cli'),
+    (dict(planner=1), "App(planner=...) of app: this version of the module has no planning; leave it out"),
     (dict(exit_codes={"X": 256}), "exit_codes of app: X needs a whole number from 0 to 255, not 256"),
 ])
 def test_constructor_arguments_of_a_wrong_kind_are_one_sentence(options, message):
@@ -934,3 +944,40 @@ def test_a_native_that_cannot_print_says_that_output_failed(program):
         env = dict(os.environ, PYTHONUNBUFFERED="1")
         child = subprocess.run([sys.executable, program, "raw"], stdout=full, stderr=subprocess.PIPE, timeout=30, env=env)
     assert child.returncode == 1 and json.loads(child.stderr)["error"] == "OUTPUT_FAILED"
+
+
+def test_a_native_prints_all_of_it_into_a_pipe_that_does_not_block(program):
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    child = subprocess.Popen([sys.executable, program, "lots"], stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    with open(read, "rb") as stream:
+        assert len(stream.read()) == 3000001
+    assert child.wait(30) == 0 and child.stderr.read() == b""
+
+
+def test_a_handler_that_replaces_the_standard_streams_does_no_harm(program):
+    ran = spawn(program, "replace")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"1\n", b"")
+
+
+def test_faults_of_application_options_beat_the_help_of_a_command():
+    app = options_app([])
+    for tokens, environ in ((["where", "--help", "--level", "9"], {}), (["--help", "--level", "9"], {})):
+        assert run_app(app, *tokens, environ=environ).code == 64
+
+
+def test_help_as_a_word_searches_behind_options_too():
+    app = make()
+    plain = run_app(app, "help", "pay").out
+    assert plain.startswith('Commands matching "pay" (1 of 5):\n')
+    for tokens in (["help", "--json", "pay"], ["--json", "help", "pay"], ["help", "--quiet", "--json", "pay"]):
+        assert run_app(app, *tokens).out == plain
+    assert run_app(app, "help", "--json").out == run_app(app, "help").out
+
+
+def test_digits_over_the_limit_are_never_echoed():
+    for tokens in (["pay", "bob", "--amount=" + "9" * 4400], ["pay", "bob", "--rate", "9" * 4400],
+                   ["pay", "bob", "--meta:=" + "9" * 4400], ["pay", "bob", "--meta.a:=" + "9" * 4400]):
+        ran = run_app(make(), *tokens)
+        assert ran.code == 64 and "999" not in ran.err and "a text of 4,400 characters" in ran.err, ran

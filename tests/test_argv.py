@@ -4,7 +4,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
-import random
 import shlex
 import sys
 import typing
@@ -1068,12 +1067,11 @@ def spell(rng, field, value):
     return rng.choice([[name, text], [name + "=" + text]]) if is_loose(text) else [name + "=" + text]
 
 
-def test_what_is_emitted_is_read_back():
+def test_what_is_emitted_is_read_back(rng):
     fields = [make_field("to", TEXT, required=True), make_field("big_number", WHOLE, alias="n"), make_field("rate", NUMBER),
               make_field("on_off", FLAG, alias="o"), make_field("tags", TEXTS, option_only=True),
               make_field("ids", WHOLES, option_only=True), make_field("meta", RECORD, option_only=True)]
     grammar = grammar_of(fields)
-    rng = random.Random(20)
     for _ in range(4000):
         tokens, values = emit(rng, fields)
         line = nk._argv_parse(tokens, grammar)
@@ -1095,8 +1093,7 @@ SCHEMAS = [
 NAMES = ["a", "b", "a_b", "a-b", "a.b", "a=b", "x:", "", ".", "-", "no-a", "h", "help", "json", "top", "version", "\n", "é"]
 
 
-def test_random_lines_end_in_values_or_faults():
-    rng = random.Random(7)
+def test_random_lines_end_in_values_or_faults(rng):
     for _ in range(250):
         fields = [
             make_field(name, rng.choice(SCHEMAS), required=rng.random() < 0.5, secret=rng.random() < 0.2,

@@ -1,5 +1,7 @@
 """CALL: what a call goes through, in which order it is refused, and what observers see."""
 import asyncio
+import dataclasses
+import datetime
 import math
 import pathlib
 from typing import Annotated, Any
@@ -252,7 +254,7 @@ def cyclic():
 @pytest.mark.parametrize("result, message", [
     ({"n": 0, "mean": math.nan, "hi": [math.inf]}, "/mean"),
     ({"hi": [math.inf]}, "/hi/0"),
-    ({"a": {1, 2}}, "/a"),
+    ({"a": datetime.timedelta(1)}, "/a"),
     ({1: 2}, ""),
     (cyclic(), "/0"),
     (object(), ""),
@@ -536,3 +538,32 @@ def test_an_absolute_path_needs_no_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert call(eng, "show", {"path": str(tmp_path / "x")}).data == str(tmp_path / "x")
+
+
+@dataclasses.dataclass
+class Target:
+    n: int = 0
+    path: pathlib.Path = pathlib.Path("/etc/passwd")
+    token: Annotated[str, nk.Arg(secret=True)] = "tok-SECRET-123"
+
+
+def test_defaults_inside_objects_are_admitted_shown_and_kept_below_the_sandbox(tmp_path):
+    @nk.command(destructive=True, expose=("cli",))
+    def wipe(where: Target) -> str:
+        return str(where.path)
+
+    eng = engine(wipe, sandbox=nk.Sandbox(str(tmp_path)))
+    assert refusal(call(eng, "wipe", {"where": {}}, approval=nk.Approval("all")))[0::2] == ("SANDBOX_ESCAPE", 3)
+    eng = engine(wipe)
+    shown = call(eng, "wipe", {"where": {}}, dry_run=True)
+    assert shown.data["args"] == {"where": {"n": 0, "path": "/etc/passwd", "token": "***"}}
+    assert call(eng, "wipe", {"where": {}}, approval=nk.Approval("all")).data == "/etc/passwd"
+
+
+def test_results_without_an_annotation_are_written_as_annotated_ones_are():
+    def report():
+        return {"day": datetime.date(2026, 5, 1), "where": pathlib.Path("x"), "both": {2, 1}, "target": Target(n=1)}
+
+    outcome = call(engine(nk.command(report)), "report", {})
+    assert outcome.ok and outcome.data["day"] == "2026-05-01" and outcome.data["where"] == "x"
+    assert outcome.data["both"] == [1, 2] and outcome.data["target"]["n"] == 1

@@ -1,7 +1,6 @@
 """ENV: text for people, complete output, standard input, questions on a terminal, the descriptors of a process."""
 import io
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -66,9 +65,8 @@ def test_human_lines_and_limit():
     assert nk._env_human("\x1b" * 10**7, limit=60) == "\\x1b" * 14 + "\\..."
 
 
-def test_human_fuzz():
+def test_human_fuzz(rng):
     """Whatever comes in, nothing that acts on a terminal comes out, and short harmless text is left alone."""
-    rng = random.Random(SEED)
     harmful = ("Cc", "Cf", "Cs", "Zl", "Zp")
     for _ in range(3000):
         text = "".join(chr(rng.choice((rng.randrange(0x100), rng.randrange(0x3000), rng.randrange(0x110000)))) for _ in range(12))

@@ -1,5 +1,4 @@
 """FORMAT: what each format takes and refuses, and ECMA-262 patterns in Python's re."""
-import random
 import time
 
 import pytest
@@ -23,6 +22,20 @@ CASES = {
         ["2024-02-29T12:00:00Z", "2024-02-29t12:00:00.123456789z", "1990-12-31T23:59:60Z"],
         ["2024-02-29", "2024-02-29 12:00:00Z", "2024-02-29T12:00:00", "2023-02-29T12:00:00Z", "2024-02-29T", "T12:00:00Z",
          "2024-02-29T12:00:00Z\n", "2024-02-29TT12:00:00Z"],
+    ),
+    "iso-date-time": (
+        ["2024-02-29T12:00:00Z", "2024-02-29T12:00", "2024-02-29t12:00:59.5", "2024-02-29T12:00+02:00", "2024-02-29T12:00:00.25-01:30"],
+        ["", "x", "2024-02-29", "2024-02-29T", "2023-02-29T12:00", "2024-02-29 12:00", "2024-02-29T12", "2024-02-29T12:00:00+0200"],
+    ),
+    "iso-time": (
+        ["07:30", "07:30z", "07:30:15", "07:30:15.123456789", "07:30+05:30", "23:59:60", "07:30:15.5-23:59"],
+        ["", "x", "07", "7:30", "07:3", "24:00", "07:60", "07:30:", "07:30.5", "07:30:15.", "07:30+5", "07:30+24:00", "07:30 ", "07:30\n",
+         "07:30:15ZZ", "0\u0667:30", "+01:00", "07:30:15Z+01:00", "073015", "07:30.5Z", "07:30-08:0", "Z"],
+    ),
+    "decimal": (
+        ["0", "-0", "+1.50", "12", "0.1", "1e5", "1E+9999", "-1.25E-0007", "0E-10"],
+        ["", "+", "-", ".5", "5.", "01", "1e", "1e+", "1e10000", "1E-10000", "NaN", "Infinity", "1 ", "1_0", "\u0661", "1.2.3", "1e1e1",
+         "--1", "1,5", "0x1", "1e1.0"],
     ),
     "duration": (
         ["P1Y2M3DT4H5M6S", "P2W", "PT1S", "P0D", "P1YT1H", "PT1H30M", "P10Y"],
@@ -222,6 +235,7 @@ BAD_PATTERNS = [
     ("\\p{Klingon}", "\\p{Klingon} is no general category"),
     ("\\pL", "\\p takes a property in braces"),
     ("(" * 5000 + ")" * 5000, "it is nested too deeply"),
+    ("a" * 10001, "it is longer than 10000 characters"),
 ]
 
 
@@ -235,20 +249,20 @@ def test_what_is_no_pattern(source, message):
 # Fuzzing
 
 
-def test_any_text_is_judged_by_every_format():
+def test_any_text_is_judged_by_every_format(rng):
     characters = "0123456789-:.TZPDYMHSW+/#?@[]{}%~\"\\ axX_,*=\u0660\u06f0\xb7\u200c\u200d\u0628\u094d\ud800\u302e\u3002\u30fb\xdf"
-    made = random.Random(6)
+    made = rng
     for _ in range(1500):
         text = "".join(made.choice(characters) for _ in range(made.randrange(14)))
         for name in nk.FORMAT_CHECKS:
             assert nk._format_check(name, text) in (True, False)
 
 
-def test_any_text_is_a_pattern_or_a_value_error():
+def test_any_text_is_a_pattern_or_a_value_error(rng):
     atoms = list("ab.^$|()[]{}*+?\\-,:=!<>") + (
         "\\d \\b \\B \\cA \\x41 \\u0041 \\u{41} \\1 \\k<n> (?<n> (?: (?= (?! (?<= (?<! (?P<n> {2} {1,} [^ [] [^] \\Z -- && [[ ++".split()
     )
-    made = random.Random(7)
+    made = rng
     good = 0
     for _ in range(4000):
         source = "".join(made.choice(atoms) for _ in range(made.randrange(1, 9)))
@@ -266,9 +280,36 @@ def test_long_texts_take_linear_time():
     began = time.perf_counter()
     for text in ("a" * 200000, "1" * 200000, "é" * 200000, "a." * 100000, "%41" * 60000, "{a}" * 60000, "/~0" * 60000, ":" * 200000):
         for name in nk.FORMAT_CHECKS:
-            if name != "regex":
-                nk._format_check(name, text)
+            nk._format_check(name, text)
     assert time.perf_counter() - began < 20  # a quadratic step would take minutes
+
+
+def test_whether_text_is_a_pattern_is_told_in_linear_time():
+    for atom in ("\\S", ".", "\\p{L}", "[^\\P{Lu}]", "[\\u0100-\\uffff]", "(a)", "((a+)+)", "(?<=a)"):
+        began = time.perf_counter()
+        assert nk._format_check("regex", atom * (10000 // len(atom)))
+        assert time.perf_counter() - began < 2, atom  # a table for each class would take 3 to 50 s
+    assert not nk._format_check("regex", "a" * 200000)
+
+
+@pytest.mark.parametrize("source", ["^(a+)+$", "^(a*)*$", "^(?:a+)*$", "^([a-b]*)+$", "^(?<n>a+)+?$", "^(\\w+)*$"])
+def test_repeated_repeats_take_linear_time(source):
+    began = time.perf_counter()
+    search = nk._format_pattern(source).search
+    assert not search("a" * 40 + "!") and search("a" * 40) and bool(search("")) is ("*" in source)
+    assert time.perf_counter() - began < 2  # hours
+
+
+def test_repeated_repeats_mean_the_same(rng):
+    import re
+
+    made = rng
+    for _ in range(3000):
+        source = "".join(made.choice(["(a+)+", "(a*)+", "(?:b+)*", "(a+b)*", "(?=a+)", "(?!b*)", "^", "$", "a", "|", "((b+)+)*", "(b+)+?", "(()*)*"]) for _ in range(4))
+        for text in ("", "a", "ab", "bba", "baab"):
+            assert bool(nk._format_pattern(source).search(text)) is bool(re.search(source.replace("$", "\\Z"), text)), (source, text)
+    search = nk._format_pattern("^(a+)+b\\1$").search
+    assert search("aaba") and search("aabaa") and nk._format_pattern("^(aa|a+)+b$").search("aab")
 
 
 # Regressions

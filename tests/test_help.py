@@ -5,7 +5,6 @@ import dataclasses
 import datetime
 import os
 import pathlib
-import random
 import re
 import select
 import shutil
@@ -510,8 +509,8 @@ def test_wide_letters_count_two_columns():
     assert nk._help_wrap("日本語 の説明 です", 8) == ["日本語", "の説明", "です"]
 
 
-def test_wrapping_loses_nothing_and_fits():
-    words = random.Random(7)
+def test_wrapping_loses_nothing_and_fits(rng):
+    words = rng
     for _ in range(300):
         text = " ".join("x" * words.randint(1, 12) for _ in range(words.randint(1, 40)))
         width = words.randint(20, 60)
@@ -520,8 +519,8 @@ def test_wrapping_loses_nothing_and_fits():
         assert all(len(line) <= width for line in lines)
 
 
-def test_any_schema_has_a_label_and_a_page():
-    dice = random.Random(11)
+def test_any_schema_has_a_label_and_a_page(rng):
+    dice = rng
     words = ("string", "#/properties/f", "#", HOSTILE, "a.b", "c:")
 
     def value(depth):

@@ -4,7 +4,6 @@ import enum
 import json
 import math
 import os
-import random
 import subprocess
 import sys
 
@@ -288,9 +287,8 @@ def reference(text):
         return None
 
 
-def test_read_fuzz():
+def test_read_fuzz(rng):
     """Mutated JSON text is read exactly as json.loads reads it, or refused, and refused only by our own fault."""
-    rng = random.Random(SEED)
     pieces = ['"', "\\", "[", "]", "{", "}", ",", ":", "e", "E9", "9", "-", ".", " ", "null", "\\ud83d", "\\ude00", "NaN", "1e999",
               "\x01", "\ufeff", "'", "\u2028"]
     accepted = 0
@@ -309,9 +307,8 @@ def test_read_fuzz():
     assert 1000 < accepted < 5900
 
 
-def test_read_depth_fuzz():
+def test_read_depth_fuzz(rng):
     """The depth judged on the text is the depth of the value, whatever stands in its strings."""
-    rng = random.Random(SEED)
 
     def depth(value):
         if isinstance(value, dict):
@@ -371,9 +368,8 @@ def test_write_pretty():
 
 
 @pytest.mark.parametrize("helpers", [True, False])
-def test_write_fuzz(helpers, monkeypatch):
+def test_write_fuzz(helpers, monkeypatch, rng):
     """Random values come out as json.dumps writes them, but for the characters that are always escaped."""
-    rng = random.Random(SEED)
     if not helpers:
         monkeypatch.setitem(sys.modules, "_json", None)
     for _ in range(1500):
@@ -573,8 +569,7 @@ def test_equality_of_all_pairs():
                 assert nk._json_canonical(a) != nk._json_canonical(b)
 
 
-def test_key_of_random_pairs():
-    rng = random.Random(SEED)
+def test_key_of_random_pairs(rng):
     for _ in range(3000):
         a = random_value(rng, 2)
         b = random_value(rng, 2) if rng.random() < 0.5 else json.loads(json.dumps(a))
@@ -632,8 +627,7 @@ def test_show(value, text):
     assert nk._json_show(value) == text
 
 
-def test_show_is_bounded():
-    rng = random.Random(SEED)
+def test_show_is_bounded(rng):
     wild = [doubling(), nested(5000), self_holding(), ["x" * 10**7] * 1000, {"x" * 10**7: {"y" * 10**7: "z" * 10**7}}]
     for value in wild + [random_value(rng, 4) for _ in range(1000)]:
         for limit in (8, 60, 200):

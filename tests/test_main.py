@@ -110,7 +110,7 @@ def test_tools_lists_the_commands_their_surfaces_and_why_one_is_withheld(here):
     code, out, err = call("tools", path, "--json")
     assert (code, err) == (0, "")
     report = json.loads(out)
-    assert (report["name"], report["version"], report["problems"]) == ("hello", "2.1.0", [])
+    assert list(report) == ["name", "version", "tools"] and (report["name"], report["version"]) == ("hello", "2.1.0")
     tools = {tool["name"]: tool for tool in report["tools"]}
     assert list(tools) == ["greet", "search", "drop", "fail", "words"]
     assert tools["greet"] == {
@@ -150,14 +150,14 @@ def test_schema_of_one_command(here):
 def test_schema_of_all_commands_is_the_whole_description(here):
     code, out, _ = call("schema", write(here, "hello.py", HELLO))
     shown = json.loads(out)
-    assert code == 0 and sorted(shown) == ["commands", "name", "problems", "protocol", "version"]
+    assert code == 0 and sorted(shown) == ["commands", "name", "protocol", "version"]
     assert all("input" in command for command in shown["commands"])
 
 
 def test_schema_of_an_unknown_command_names_the_nearest(here):
     path = write(here, "hello.py", HELLO)
     assert refusal("schema", path, "gret") == (4, {
-        "error": "NOT_FOUND", "message": f"{path} has no command gret", "retryable": False, "hint": "there is: greet"})
+        "error": "NOT_FOUND", "message": f"{path} has no command gret", "retryable": False, "hint": "there is: greet and 4 more"})
 
 
 # how a program is named
@@ -223,7 +223,10 @@ NOT_PROGRAMS = [
     ("{}/x.py", "import sys\nsys.exit(0)", 1, "BAD_REQUEST", "{}/x.py ended the process while it was imported",
      'put app.main() under: if __name__ == "__main__":'),
     ("{}/x.py", "class App:\n    __knaif_app__ = 2\napp = App()", 1, "BAD_REQUEST",
-     "{}/x.py speaks protocol 2, and this file speaks 1",
+     "app of {}/x.py speaks protocol 2, and this file speaks protocol 1",
+     "use the copy of this file that stands beside the program"),
+    ("{}/x.py", "class App:\n    __knaif_app__ = '1'\napp = App()", 1, "BAD_REQUEST",
+     "app of {}/x.py speaks a protocol that is no number, and this file speaks protocol 1",
      "use the copy of this file that stands beside the program"),
 ]
 
@@ -253,7 +256,228 @@ app = App()
     path = write(here, "strange.py", strange)
     assert refusal("tools", path) == (6, {"error": "RATE_LIMITED", "message": "not now", "retryable": True})
     assert refusal("selftest", path) == (1, {
-        "error": "INTERNAL_SERVER_ERROR", "message": f"{path} failed: KeyError: \"'x'\"", "retryable": False})
+        "error": "BAD_REQUEST", "message": f"selftest of {path} failed: KeyError: \"'x'\"", "retryable": False})
+
+
+STRANGE = """
+class Text:
+    def __str__(self):
+        raise RuntimeError("no text")
+class Silent(BaseException):
+    __str__ = Text.__str__
+    code = property(Text.__str__)
+class App:
+    __knaif_app__ = 1
+    def describe(self):
+        %s
+    def selftest(self):
+        %s
+    def completion(self, shell):
+        %s
+    def main(self, words):
+        %s
+app = App()
+"""
+#: (what every method of an App does, what the refusal says after "METHOD of FILE ")
+FAILURES = [
+    ("raise KeyError('x')", "failed: KeyError: \"'x'\""),
+    ("raise BaseException('x')", 'failed: BaseException: "x"'),
+    ("raise GeneratorExit('x')", 'failed: GeneratorExit: "x"'),
+    ("raise Silent()", "failed: Silent: something that has no text"),
+    ("raise Exception(Text())", "failed: Exception: something that has no text"),
+    ("self.nothing", "failed: AttributeError: \"'App' object has no attribute 'nothing'\""),
+    ("raise RecursionError('deep')", 'failed: RecursionError: "deep"'),
+    ("raise ValueError('long ' * 100)", 'failed: ValueError: "%s"...' % ("long " * 100)[:195]),
+    ("raise ValueError('\\x1b[2J')", 'failed: ValueError: "\\u001b[2J"'),
+]
+
+
+def strange(here, act):
+    return write(here, "strange.py", STRANGE % ((act,) * 4))
+
+
+@pytest.mark.parametrize("act, said", FAILURES)
+def test_a_method_of_a_program_that_fails_is_one_refusal(here, act, said):
+    path = strange(here, act)
+    lines = (("describe", "tools", path), ("describe", "schema", path), ("selftest", "selftest", path),
+             ("completion", "completion", "bash", path), ("main", "run", path, "x"))
+    for method, *words in lines:
+        assert refusal(*words) == (1, {
+            "error": "BAD_REQUEST", "message": f"{method} of {path} {said}", "retryable": False}), words
+
+
+def test_sys_exit_ends_main_and_nothing_else(here):
+    path = strange(here, "raise SystemExit(5)")
+    assert refusal("tools", path)[1]["message"] == f'describe of {path} failed: SystemExit: "5"'
+    assert refusal("selftest", path)[1]["message"] == f'selftest of {path} failed: SystemExit: "5"'
+    assert call("run", path) == (5, "", "")
+    for code, status, err in (("None", 0, ""), ("257", 1, ""), ("'a\\nb'", 1, '"a\\nb"\n'), ("1.5", 1, '"1.5"\n')):
+        assert call("run", strange(here, f"raise SystemExit({code})")) == (status, "", err)
+
+
+def test_ctrl_c_in_a_program_is_an_interruption(here):
+    path = strange(here, "raise KeyboardInterrupt")
+    assert refusal("tools", path) == (130, {
+        "error": "REQUEST_ABORTED", "message": "the call was interrupted", "retryable": False})
+    path = write(here, "x.py", "raise KeyboardInterrupt")
+    assert refusal("tools", path)[0] == 130
+
+
+NONSENSE = [
+    # (method, what it returns, what the refusal says)
+    ("describe", "None", "answered with nonsense: expected an object, got null"),
+    ("describe", "object()", "answered with a value of the Python type object"),
+    ("describe", "{'name': float('nan')}", 'answered with NaN at "/name"'),
+    ("describe", "{'name': 'x'}", None),
+    ("describe", "{'name': 'x', 'version': '1', 'commands': [], 'problems': {}}",
+     "answered with nonsense at /problems: expected an array, got the object {}"),
+    ("describe", "{'name': 'x', 'version': '1', 'commands': [{}], 'problems': []}", None),
+    ("describe", "{'name': 'x', 'version': 7, 'commands': [], 'problems': []}",
+     "answered with nonsense at /version: expected a string, got the number 7"),
+    ("selftest", "None", "answered with nonsense: expected an array, got null"),
+    ("selftest", "[1]", "answered with nonsense at /0: expected a string, got the number 1"),
+    ("completion", "None", "answered with nonsense: expected a string, got null"),
+    ("completion", "b'x'", "answered with a value of the Python type bytes"),
+]
+
+
+@pytest.mark.parametrize("method, value, said", NONSENSE)
+def test_a_method_of_a_program_that_answers_with_nonsense_is_one_refusal(here, method, value, said):
+    path = strange(here, "return " + value)
+    words = {"describe": ["tools", path], "selftest": ["selftest", path], "completion": ["completion", "zsh", path]}
+    code, failure = refusal(*words[method])
+    assert code == 1 and failure["error"] == "BAD_REQUEST"
+    if said is None:
+        assert failure["message"].startswith(f"{method} of {path} answered with nonsense")
+    else:
+        assert failure["message"] == f"{method} of {path} {said}"
+
+
+def test_main_that_returns_is_refused(here):
+    path = strange(here, "return 'later'")
+    assert refusal("run", path)[1]["message"] == f'main of {path} returned "later" instead of ending the process'
+
+
+def test_an_app_without_the_methods_of_its_protocol_is_refused(here):
+    path = write(here, "bare.py", "class App:\n    __knaif_app__ = 1\napp = App()\n")
+    for words, method in ((["tools", path], "describe"), (["run", path], "main")):
+        assert refusal(*words)[1]["message"] == (
+            f"{method} of {path} failed: AttributeError: \"'App' object has no attribute '{method}'\"")
+
+
+def test_a_description_of_a_later_copy_may_hold_more(here):
+    path = strange(here, "return {'name': 'x', 'version': '1', 'commands': [{'name': 'c', 'description': '', "
+                   "'surfaces': ['cli', 'new'], 'flags': [], 'more': 1}], 'problems': [], 'news': []}")
+    code, out, err = call("tools", path, "--json")
+    assert (code, err) == (0, "") and json.loads(out)["tools"] == [
+        {"name": "c", "description": "", "surfaces": ["cli", "new"], "flags": []}]
+
+
+FAILED_IMPORTS = [
+    ("raise BaseException('x')", 'failed while it was imported: BaseException: "x"'),
+    ("raise GeneratorExit", 'failed while it was imported: GeneratorExit: ""'),
+    ("class Bad(Exception):\n    def __str__(self):\n        return 1\nraise Bad",
+     "failed while it was imported: Bad: something that has no text"),
+    ("raise SyntaxError", "failed while it was imported: SyntaxError: \"None\""),
+    ("if 1:\nx", None),
+    ("import broken_part", "is no Python: invalid syntax (line 2 of broken_part.py)"),
+    ("import sys\nsys.exit('bye')", "ended the process while it was imported"),
+    ("def f(): f()\nf()", None),
+]
+
+
+@pytest.mark.parametrize("content, said", FAILED_IMPORTS)
+def test_whatever_an_import_raises_is_one_refusal(here, content, said):
+    write(here, "broken_part.py", "\na b\n")
+    path = write(here, "x.py", content)
+    code, failure = refusal("tools", path)
+    assert code == 1 and failure["error"] == "BAD_REQUEST"
+    assert failure["message"].startswith(path + " ") and len(failure["message"]) < 500
+    if said is not None:
+        assert failure["message"] == f"{path} {said}"
+
+
+def test_a_refusal_of_another_copy_while_it_is_imported_keeps_its_code(here):
+    path = write(here, "x.py", "class E(Exception):\n    code, message, hint = 'REGISTRATION_ERROR', 'f has no x', 1\nraise E")
+    assert refusal("tools", path) == (70, {
+        "error": "REGISTRATION_ERROR", "message": f"{path}: f has no x", "retryable": False})
+
+
+def test_names_of_a_module_that_are_no_text_and_types_that_cannot_be_asked(here):
+    trap = """
+class Meta(type):
+    def __getattr__(cls, name):
+        raise RuntimeError(name)
+class Trap(metaclass=Meta):
+    pass
+trap = Trap()
+globals()[5] = app
+"""
+    assert call("tools", write(here, "trap.py", HELLO + trap))[0] == 0
+
+
+def test_a_module_that_puts_something_else_in_its_place(here, monkeypatch):
+    write(here, "replaced.py", "import sys\nsys.modules[__name__] = 5\n")
+    monkeypatch.chdir(here)
+    try:
+        assert refusal("tools", "replaced:app")[1]["message"] == "replaced has no App named app"
+    finally:
+        sys.modules.pop("replaced", None)
+
+
+def test_every_problem_of_a_program_is_told(here):
+    faulty = HELLO.replace("times: int", "times: 'complex'").replace("code: str", "code: 'nothing'")
+    path = write(here, "faulty.py", faulty)
+    code, out, err = call("selftest", path)
+    assert (code, err) == (70, "") and out.endswith(f"\n{path}: 2 problems\n")
+    assert "times" in out.splitlines()[0] and "code" in out.splitlines()[1]
+    code, out, _ = call("tools", path, "--json")
+    assert code == 70 and len(json.loads(out)["problems"]) == 2
+
+
+def test_a_listing_of_commands_is_one_collection(here):
+    path = write(here, "hello.py", HELLO)
+    code, out, err = call("tools", path, "--table", "name,surfaces")
+    assert (code, err) == (0, "") and out.splitlines()[1] == 'greet   ["agent","cli"]'
+    assert call("schema", path, "--count-by", "withheld.agent", "--json")[0] == 0
+    for words in (["run", path, "greet"], ["completion", "bash"]):
+        code, out, err = call("--count-by", "x", *words)
+        assert (code, out) == (64, "") and err.startswith("a view needs a collection, and the result is a ")
+
+
+# what a program prints while it is imported
+
+LOUD = HELLO.replace('import sys\n', """import os, sys
+print("rm -rf x")
+sys.stdout.write("half a line")
+os.write(1, b"by descriptor\\n")
+os.system("echo by child")
+""", 1)
+
+
+@pytest.mark.parametrize("words, code", [
+    (["completion", "bash", "loud.py"], 0), (["completion", "zsh", "loud:app"], 0),
+    (["completion", "fish", "loud.py:nope"], 4), (["tools", "loud.py"], 0), (["tools", "loud.py:nope"], 4),
+    (["schema", "loud.py", "greet"], 0), (["selftest", "loud.py"], 0), (["run", "loud.py", "greet", "you"], 0),
+    (["run", "loud.py", "words", "a"], 0), (["run", "loud.py:nope"], 4), (["run", "loud.py", "--version"], 0),
+])
+def test_what_an_import_prints_never_reaches_standard_output(project, words, code):
+    write(project, "loud.py", LOUD)
+    ended = start(["knaif.py"] + words, project)
+    assert ended[0] == code, ended
+    for noise in ("rm -rf x", "half a line", "by descriptor", "by child"):
+        assert noise in ended[2] and noise not in ended[1]
+    quiet = [word.replace("loud", "hello") for word in words]
+    assert ended[1].replace("loud", "hello") == start(["knaif.py"] + quiet, project)[1]
+    assert (ended[1] == "") == (code == 4)
+
+
+def test_run_into_a_reader_that_went_away(project):
+    write(project, "loud.py", LOUD)
+    line = f"{sys.executable} knaif.py run loud.py greet you; echo $? >&2"
+    process = subprocess.run(["sh", "-c", "(" + line + ") | true"], cwd=str(project), stderr=subprocess.PIPE,
+                             timeout=60)
+    assert process.stderr.decode().split()[-1] in ("141", "0") and b"Traceback" not in process.stderr
 
 
 # completion and selftest

@@ -6,7 +6,6 @@ import functools
 import importlib.util
 import itertools
 import os
-import random
 import re
 import string
 import sys
@@ -1335,8 +1334,7 @@ def test_cheap_checks_compile_nothing(monkeypatch):
 # Fuzz
 
 
-def test_any_name_is_accepted_or_refused():
-    rng = random.Random(7)
+def test_any_name_is_accepted_or_refused(rng):
     letters = string.ascii_letters + string.digits + "_-" + " .é\0\ud800/"
     for _ in range(3000):
         name = "".join(rng.choice(letters) for _ in range(rng.randrange(0, 70)))
@@ -1347,9 +1345,8 @@ def test_any_name_is_accepted_or_refused():
         assert not good, name
 
 
-def test_any_options_make_a_command_or_a_refusal():
+def test_any_options_make_a_command_or_a_refusal(rng):
     """Whatever a program hands over, at the start and at the first look: a Command, or one sentence."""
-    rng = random.Random(11)
     handlers = (add, purge, bare, collect, raw, raw_with_context, later, Shop, Shop("x"), wrapped, cached, None, 7)
     junk = (
         None, True, False, 0, -1, 1.5, "", "x", "cli", b"x", [], ["x"], [[]], ("cli", "mcp"), {}, {"a": 1}, {1: 2},

@@ -1,6 +1,5 @@
 """SHAPES: every annotation to its schema and its two ways, functions, options, raw schemas; what is refused, and how."""
 import os
-import random
 import subprocess
 import sys
 import types
@@ -261,7 +260,7 @@ def test_lists_and_dicts_are_new():
     signature = nk._shapes_signature(load(text).f, owner="f")
     given = {"a": [[1]]}
     for _ in range(2):
-        values = signature.input.to_python(given)
+        values = signature.input.to_python(signature.input.complete(given))
         assert values == {"a": [[1]], "b": ["x"], "c": {}, "d": {}, "e": {}}
         for name, value in values.items():
             value.append("y") if isinstance(value, list) else value.update(y=1)
@@ -365,12 +364,12 @@ WRONG = [
     ("int", "'3'", (), "expected a whole number, got str"), ("float", "False", (), "expected a number, got bool"),
     ("float", "float('nan')", (), "is NaN, which no JSON number is"), ("float", "float('-inf')", (), "is infinite, which no JSON number is"),
     ("bool", "1", (), "expected True or False, got int"), ("None", "0", (), "expected None, got int"),
-    ("bytes", "'x'", (), "expected bytes, got str"), ("Any", "{1}", (), "expected a JSON value, got set; convert it, or annotate its type"),
+    ("bytes", "'x'", (), "expected bytes, got str"), ("Any", "{object}", (0,), "expected a JSON value, got type; convert it, or annotate its type"),
     ("Any", "{'n': 0, 'mean': float('nan')}", ("mean",), "is NaN, which no JSON number is"),
     ("dict", "{'a': [1, float('inf')]}", ("a", 1), "is infinite, which no JSON number is"),
     ("dict", "{1: 2}", (), "has a key of type int, where JSON has text"),
     ("Dict[str, dict]", "{'a': {None: 2}}", ("a",), "has a key of type NoneType, where JSON has text"),
-    ("Any", "{'when': date(2024, 1, 1)}", ("when",), "expected a JSON value, got date; convert it, or annotate its type"),
+    ("Any", "{'span': timedelta(1)}", ("span",), "expected a JSON value, got timedelta; convert it, or annotate its type"),
     ("List[int]", "[1, 'a']", (1,), "expected a whole number, got str"), ("List[int]", "{1}", (), "expected a list, got set"),
     ("List[int]", "(i for i in [1])", (), "expected a list, got generator"), ("List[str]", "'abc'", (), "expected a list, got str"),
     ("set[int]", "[1, 1]", (), "has an item twice"), ("Dict[str, int]", "[1]", (), "expected a dict, got list"),
@@ -494,7 +493,7 @@ def test_types_that_refer_to_each_other(future):
         "n": {"next": {"next": None}}, "c": {"value": 1, "next": {"value": 2}},
     }
     assert signature.input.issues(given) == []
-    values = signature.input.to_python(given)
+    values = signature.input.to_python(signature.input.complete(given))
     assert values["a"] == module.A(module.B(module.A(None, module.pathlib.Path("x")), {"k": module.B(module.A(p=module.pathlib.Path("y")))}))
     assert values["c"] == module.Chain(1, module.Chain(2)) and values["n"] == given["n"]
     assert sorted(signature.input.locate(given, "path")) == [
@@ -555,10 +554,10 @@ def test_dataclass_fields():
 def test_opt_fills_what_the_constructor_has_no_default_for():
     shape = shape_of("One", "@dataclass\nclass One:\n    a: Annotated[int, Opt(default=9)]\n    b: Annotated[Optional[str], Opt('b')]\n")
     assert shape.schema["properties"]["a"] == {"type": "integer", "default": 9} and "required" not in shape.schema
-    made = shape.to_python({})
+    made = shape.to_python(shape.complete({}))
     assert (made.a, made.b) == (9, None)
     shape = shape_of("Two", "class Two(TypedDict):\n    a: Annotated[int, Opt(default=9)]\n    b: Annotated[str, Opt('b')]\n    c: int\n")
-    assert shape.schema["required"] == ["c"] and shape.to_python({"c": 1}) == {"a": 9, "c": 1}
+    assert shape.schema["required"] == ["c"] and shape.to_python(shape.complete({"c": 1})) == {"a": 9, "c": 1}
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="typing has Required since 3.11")
@@ -583,7 +582,7 @@ def test_type_statements():
         assert signature.input.schema["properties"]["j"] == {"$ref": "#/$defs/Json"}
         given = {"p": 3, "j": {"a": [1, "x", None, {"b": True}]}}
         assert signature.input.issues(given) == []
-        assert signature.input.to_python(given) == {"p": 3, "j": {"a": [1.0, "x", None, {"b": True}]}, "i": [], "q": 80}
+        assert signature.input.to_python(signature.input.complete(given)) == {"p": 3, "j": {"a": [1.0, "x", None, {"b": True}]}, "i": [], "q": 80}
         assert signature.input.issues({"p": 0, "j": {"a": 1}, "i": [70000]})[0].path == "/p"
 
 
@@ -591,9 +590,9 @@ def test_aliases_that_are_text():
     shape = shape_of("Alias", "Alias = 'Optional[Inner]'\nInner = 'int'\n")
     assert shape.schema == {"anyOf": [INTEGER, {"type": "null"}]}
     assert shape_of("bytes", "bytes = date\n").schema["format"] == "date"
-    assert refused("Alias", "Alias = 'Alias'\n") == "is annotated with text that stands for itself; name a type."
+    assert refused("Alias", "Alias = 'Alias'\n") == "is annotated with text that stands for itself; name a type"
     assert refused("Loop", "Loop = Dict[str, 'Loop']\n") == (
-        "has an annotation of more than 64 levels, or one that stands for itself; use a dataclass, a TypedDict or a type statement.")
+        "has an annotation of more than 64 levels, or one that stands for itself; use a dataclass, a TypedDict or a type statement")
 
 
 # -- functions ----------------------------------------------------------------------------------------------------
@@ -611,9 +610,9 @@ def test_parameters_of_all_kinds():
     given = {"a": 1, "b": "x", "g": 4, "rest": ["2024-01-01"], "more": {"z": 5}}
     assert signature.input.issues(given) == []
     context = object()
-    args, kwargs = signature.bind(signature.input.to_python(given), context)
+    args, kwargs = signature.bind(signature.input.to_python(signature.input.complete(given)), context)
     assert args == [1, "x", context, 2.0, module.date(2024, 1, 1)] and kwargs == {"e": False, "g": 4, "z": 5}
-    args, kwargs = signature.bind(signature.input.to_python({"a": 1, "b": "x", "g": 4}), context)
+    args, kwargs = signature.bind(signature.input.to_python(signature.input.complete({"a": 1, "b": "x", "g": 4})), context)
     assert args == [1, "x", context, 2.0] and kwargs == {"e": False, "g": 4}
     taken = {"a": 1, "b": "x", "g": 4, "more": {"b": 5}}
     assert [issue.path for issue in signature.input.issues(taken)] == ["/more/b"]
@@ -623,7 +622,7 @@ def test_parameters_of_all_kinds():
 def test_a_context_by_keyword():
     module = load(COMMON + "class Ctx: ...\ndef f(a: int = 1, *, ctx: 'Ctx' = None): ...\n")
     signature = nk._shapes_signature(module.f, owner="f", context_type=module.Ctx)
-    assert signature.bind(signature.input.to_python({}), "C") == ([1], {"ctx": "C"})
+    assert signature.bind(signature.input.to_python(signature.input.complete({})), "C") == ([1], {"ctx": "C"})
     assert list(signature.input.schema["properties"]) == ["a"]
 
 
@@ -671,7 +670,7 @@ def test_fields_carry_what_arg_says():
     assert (d.path, d.public_name, d.default, a.path) == (True, "dry-ice", "p", False)
     assert (rest.rest, rest.variadic, rest.help, rest.schema) == (
         True, True, "r", {"type": "array", "items": {"type": "string", "description": "r"}, "description": "r"})
-    values = signature.input.to_python({"a": "x"})
+    values = signature.input.to_python(signature.input.complete({"a": "x"}))
     assert signature.bind(values, None) == (["x", 3, None, sys.modules["shapes_case"].pathlib.Path("p")], {})
 
 
@@ -706,7 +705,7 @@ def test_defaults_become_json(annotation, default, json):
     field = signature.fields[0]
     assert (field.required, field.default, field.schema["default"]) == (False, json, json)
     assert signature.input.issues({"x": json}) == []
-    assert signature.input.to_python({}) == signature.input.to_python({"x": json})
+    assert signature.input.to_python(signature.input.complete({})) == signature.input.to_python({"x": json})
 
 
 # -- Arg --------------------------------------------------------------------------------------------------------
@@ -837,83 +836,83 @@ def test_no_issue_shows_a_secret():
 # -- refusals -----------------------------------------------------------------------------------------------------
 
 FORM = ", which has no JSON form here; "
-USE = "use a type that JSON can carry, such as str, int, list[str], a dataclass, or Any."
-TOP = "; define or import its names at the top level of the module, not under TYPE_CHECKING."
+USE = "use a type that JSON can carry, such as str, int, list[str], a dataclass, or Any"
+TOP = "; define or import its names at the top level of the module, not under TYPE_CHECKING"
 REFUSED = [
-    ("timedelta", "is annotated timedelta" + FORM + "use int or float for seconds."),
-    ("complex", "is annotated complex" + FORM + "use tuple[float, float]."),
-    ("bytearray", "is annotated bytearray" + FORM + "use bytes."),
+    ("timedelta", "is annotated timedelta" + FORM + "use int or float for seconds"),
+    ("complex", "is annotated complex" + FORM + "use tuple[float, float]"),
+    ("bytearray", "is annotated bytearray" + FORM + "use bytes"),
     ("range", "is annotated range" + FORM + USE),
-    ("Callable[[int], str]", "is annotated typing.Callable[[int], str]" + FORM + "take the name of what to call, as str."),
-    ("Iterator[int]", "is annotated typing.Iterator[int]" + FORM + "use list[...]."),
-    ("collections.abc.Generator[int, None, None]", "is annotated collections.abc.Generator[int, None, None]" + FORM + "use list[...]."),
-    ("List[timedelta]", "is annotated timedelta" + FORM + "use int or float for seconds."),
+    ("Callable[[int], str]", "is annotated typing.Callable[[int], str]" + FORM + "take the name of what to call, as str"),
+    ("Iterator[int]", "is annotated typing.Iterator[int]" + FORM + "use list[...]"),
+    ("collections.abc.Generator[int, None, None]", "is annotated collections.abc.Generator[int, None, None]" + FORM + "use list[...]"),
+    ("List[timedelta]", "is annotated timedelta" + FORM + "use int or float for seconds"),
     ("Type[int]", "is annotated typing.Type[int]" + FORM + USE),
-    ("TypeVar('T')", "is annotated ~T" + FORM + "name the type itself."),
+    ("TypeVar('T')", "is annotated ~T" + FORM + "name the type itself"),
     ("collections.Counter", "is annotated Counter" + FORM + USE),
     ("DefaultDict[str, int]", "is annotated typing.DefaultDict[str, int]" + FORM + USE),
     ("Box[int]", "is annotated shapes_case.Box[int]" + FORM + USE),
     ("Plain", "is annotated Plain" + FORM + USE),
-    ("Flags", "is annotated Flags" + FORM + "use list[...] of an Enum."),
+    ("Flags", "is annotated Flags" + FORM + "use list[...] of an Enum"),
     ("Empty", "is annotated Empty" + FORM + USE),
     ("Literal[b'x']", "is annotated typing.Literal[b'x']" + FORM + USE),
     ("3", "is annotated 3" + FORM + USE),
     ("...", "is annotated Ellipsis" + FORM + USE),
     ("[]", "is annotated []" + FORM + USE),
-    ("Optional[nk.Arg]", "is annotated Arg" + FORM + "write Annotated[type, nk.Arg(...)]."),
-    ("Arg('x')", "is annotated Arg(help='x')" + FORM + "write Annotated[type, nk.Arg(...)]."),
-    ("Opt(choices=['a'])", "is annotated Opt(choices=['a'])" + FORM + "write Annotated[type, nk.Opt(...)]."),
-    ("Annotated[int, Arg]", "has nk.Arg or nk.Opt itself in Annotated; write nk.Arg(...)."),
-    ("Odd", "is annotated Odd, which has values that are no JSON scalars; give its members text or numbers."),
-    ("Infinite", "is annotated Infinite, which has values that are no JSON scalars; give its members text or numbers."),
-    ("Dict[int, str]", "is annotated typing.Dict[int, str], but the keys of a JSON object are text; use dict[str, ...], or a list of pairs."),
-    ("Dict[Color, str]", "is annotated typing.Dict[shapes_case.Color, str], but the keys of a JSON object are text; use dict[str, ...], or a list of pairs."),
-    ("Set[List[int]]", "is annotated typing.Set[typing.List[int]], but a list cannot stand in a set; use list[...]."),
-    ("Set[Task]", "is annotated typing.Set[shapes_case.Task], but a Task cannot stand in a set; use list[...]."),
-    ("Union[List[int], Tuple[int, ...]]", "is annotated typing.Union[typing.List[int], typing.Tuple[int, ...]], but JSON cannot tell a list from a tuple; keep one of them."),
-    ("Union[List[int], Set[int]]", "is annotated typing.Union[typing.List[int], typing.Set[int]], but JSON cannot tell a list from a set; keep one of them."),
-    ("Union[str, bytes]", "is annotated typing.Union[str, bytes], but JSON cannot tell text from bytes; keep one of them."),
-    ("Union[decimal.Decimal, int]", "is annotated typing.Union[decimal.Decimal, int], but JSON cannot tell a decimal number from a whole number; keep one of them."),
-    ("Union[Color, Literal['blue']]", "is annotated typing.Union[shapes_case.Color, typing.Literal['blue']], but JSON cannot tell a Color from one of \"blue\"; keep one of them."),
-    ("Union[Point, Other]", "is annotated typing.Union[shapes_case.Point, shapes_case.Other], but JSON cannot tell a Point from a Other; keep one of them."),
+    ("Optional[nk.Arg]", "is annotated Arg" + FORM + "write Annotated[type, nk.Arg(...)]"),
+    ("Arg('x')", "is annotated Arg(help='x')" + FORM + "write Annotated[type, nk.Arg(...)]"),
+    ("Opt(choices=['a'])", "is annotated Opt(choices=['a'])" + FORM + "write Annotated[type, nk.Opt(...)]"),
+    ("Annotated[int, Arg]", "has nk.Arg or nk.Opt itself in Annotated; write nk.Arg(...)"),
+    ("Odd", "is annotated Odd, which has values that are no JSON scalars; give its members text or numbers"),
+    ("Infinite", "is annotated Infinite, which has values that are no JSON scalars; give its members text or numbers"),
+    ("Dict[int, str]", "is annotated typing.Dict[int, str], but the keys of a JSON object are text; use dict[str, ...], or a list of pairs"),
+    ("Dict[Color, str]", "is annotated typing.Dict[shapes_case.Color, str], but the keys of a JSON object are text; use dict[str, ...], or a list of pairs"),
+    ("Set[List[int]]", "is annotated typing.Set[typing.List[int]], but a list cannot stand in a set; use list[...]"),
+    ("Set[Task]", "is annotated typing.Set[shapes_case.Task], but a Task cannot stand in a set; use list[...]"),
+    ("Union[List[int], Tuple[int, ...]]", "is annotated typing.Union[typing.List[int], typing.Tuple[int, ...]], but JSON cannot tell a list from a tuple; keep one of them"),
+    ("Union[List[int], Set[int]]", "is annotated typing.Union[typing.List[int], typing.Set[int]], but JSON cannot tell a list from a set; keep one of them"),
+    ("Union[str, bytes]", "is annotated typing.Union[str, bytes], but JSON cannot tell text from bytes; keep one of them"),
+    ("Union[decimal.Decimal, int]", "is annotated typing.Union[decimal.Decimal, int], but JSON cannot tell a decimal number from a whole number; keep one of them"),
+    ("Union[Color, Literal['blue']]", "is annotated typing.Union[shapes_case.Color, typing.Literal['blue']], but JSON cannot tell a Color from one of \"blue\"; keep one of them"),
+    ("Union[Point, Other]", "is annotated typing.Union[shapes_case.Point, shapes_case.Other], but JSON cannot tell a Point from a Other; keep one of them"),
     ("Missing", "is annotated \"Missing\", which cannot be evaluated (NameError: name 'Missing' is not defined)" + TOP),
     ("List['Missing']", "is annotated \"Missing\", which cannot be evaluated (NameError: name 'Missing' is not defined)" + TOP),
     ("collections.Missing", "is annotated \"collections.Missing\", which cannot be evaluated (AttributeError: module 'collections' has no attribute 'Missing')" + TOP),
-    ("Annotated[List[Annotated[str, Arg(env='X')]], Arg()]", "has an nk.Arg with env= inside its type; move it to the parameter itself."),
-    ("List[Annotated[str, Opt(default='x')]]", "has an nk.Arg with default= inside its type; move it to the parameter itself."),
-    ("Annotated[str, Arg(3)]", "has nk.Arg(help=3); give one sentence of text."),
-    ("Annotated[str, Arg(env='A=B')]", 'has nk.Arg(env="A=B"); give the name of an environment variable.'),
-    ("Annotated[str, Arg(alias='ab')]", 'has nk.Arg(alias="ab"); give one ASCII letter other than h.'),
-    ("Annotated[str, Arg(alias='h')]", 'has nk.Arg(alias="h"); give one ASCII letter other than h.'),
-    ("Annotated[str, Arg(rest=True)]", "has nk.Arg(rest=True), but takes text; make it a list[str]."),
-    ("Annotated[int, Arg(path=True)]", "has nk.Arg(path=True), but takes a whole number; annotate it str or pathlib.Path."),
-    ("Annotated[date, Arg(path=True)]", "has nk.Arg(path=True), but takes a date; annotate it str or pathlib.Path."),
-    ("Annotated[Task, Arg(path=True)]", "has nk.Arg(path=True), but takes a Task; annotate it str or pathlib.Path."),
-    ("Annotated[int, Arg(pattern='x')]", "has nk.Arg(pattern=...), but takes a whole number; a pattern is for text."),
-    ("Annotated[str, Arg(pattern='(')]", 'has nk.Arg(pattern="("); give an ECMA-262 pattern.'),
-    ("Annotated[str, Arg(pattern=3)]", "has nk.Arg(pattern=3); give an ECMA-262 pattern."),
-    ("Annotated[date, Arg(min=1)]", "has nk.Arg with min or max, but takes a date, which has no size to bound; leave them out."),
-    ("Annotated[bool, Arg(max=1)]", "has nk.Arg with min or max, but takes true or false, which has no size to bound; leave them out."),
-    ("Annotated[Tuple[int, int], Arg(max=1)]", "has nk.Arg with min or max, but takes a tuple, which has no size to bound; leave them out."),
-    ("Annotated[int, Arg(min='1')]", 'has nk.Arg(min="1"); give a number.'),
-    ("Annotated[int, Arg(min=True)]", "has nk.Arg(min=true); give a number."),
-    ("Annotated[float, Arg(max=float('inf'))]", "has nk.Arg(max=<an infinite number>); give a number."),
-    ("Annotated[decimal.Decimal, Arg(min=decimal.Decimal('NaN'))]", "has nk.Arg(min=<Decimal>); give a number."),
-    ("Annotated[str, Arg(min=-1)]", "has nk.Arg(min=-1); give a count of 0 or more."),
-    ("Annotated[str, Arg(max=1.5)]", "has nk.Arg(max=1.5); give a count of 0 or more."),
-    ("Annotated[int, Arg(min=3, max=2)]", "has nk.Arg(min=3, max=2), which leaves no value; exchange them."),
-    ("Annotated[Union[int, str], Arg(min=1)]", "has an nk.Arg that could bound a whole number or text; put Annotated[...] inside the union."),
-    ("Annotated[str, Arg(choices='abc')]", 'has nk.Arg(choices="abc"); give a list of values.'),
-    ("Annotated[str, Arg(choices=[])]", "has nk.Arg(choices=[]); give a list of values."),
-    ("Annotated[Task, Arg(choices=[1])]", "has nk.Arg(choices=...), but takes a Task; choices are for text and numbers."),
-    ("Annotated[str, Arg(choices=['a', 3])]", "has the choice 3, which does not fit: expected text, got int; give it another."),
-    ("Annotated[int, Arg(choices=[1, 5], max=3)]", "has the choice 5, which does not fit: expected at most 3, got the number 5; give it another."),
-    ("Annotated[int, Arg(example='x')]", 'has the example "x", which does not fit: expected a whole number, got the string "x"; give it another.'),
-    ("Annotated[int, Arg(example=2.5)]", "has the example 2.5, which does not fit: expected a whole number, got float; give it another."),
-    ("Annotated[int, Arg(example=9, max=3)]", "has the example 9, which does not fit: expected at most 3, got the number 9; give it another."),
-    ("NotRequired[int]", "is annotated Required or NotRequired, which a TypedDict alone has; use nk.Arg or nk.Opt."),
-    ("Annotated[int, Opt()]", "may be left out (nk.Opt) and has no default; give it one, or annotate it Optional[...]."),
-    ("Annotated[int, Opt(default='x')]", 'has the default "x", which does not fit: expected a whole number, got str; give it another.'),
+    ("Annotated[List[Annotated[str, Arg(env='X')]], Arg()]", "has an nk.Arg with env= inside its type; move it to the parameter itself"),
+    ("List[Annotated[str, Opt(default='x')]]", "has an nk.Arg with default= inside its type; move it to the parameter itself"),
+    ("Annotated[str, Arg(3)]", "has nk.Arg(help=3); give one sentence of text"),
+    ("Annotated[str, Arg(env='A=B')]", 'has nk.Arg(env="A=B"); give the name of an environment variable'),
+    ("Annotated[str, Arg(alias='ab')]", 'has nk.Arg(alias="ab"); give one ASCII letter other than h'),
+    ("Annotated[str, Arg(alias='h')]", 'has nk.Arg(alias="h"); give one ASCII letter other than h'),
+    ("Annotated[str, Arg(rest=True)]", "has nk.Arg(rest=True), but takes text; make it a list[str]"),
+    ("Annotated[int, Arg(path=True)]", "has nk.Arg(path=True), but takes a whole number; annotate it str or pathlib.Path"),
+    ("Annotated[date, Arg(path=True)]", "has nk.Arg(path=True), but takes a date; annotate it str or pathlib.Path"),
+    ("Annotated[Task, Arg(path=True)]", "has nk.Arg(path=True), but takes a Task; annotate it str or pathlib.Path"),
+    ("Annotated[int, Arg(pattern='x')]", "has nk.Arg(pattern=...), but takes a whole number; a pattern is for text"),
+    ("Annotated[str, Arg(pattern='(')]", 'has nk.Arg(pattern="("); give an ECMA-262 pattern'),
+    ("Annotated[str, Arg(pattern=3)]", "has nk.Arg(pattern=3); give an ECMA-262 pattern"),
+    ("Annotated[date, Arg(min=1)]", "has nk.Arg with min or max, but takes a date, which has no size to bound; leave them out"),
+    ("Annotated[bool, Arg(max=1)]", "has nk.Arg with min or max, but takes true or false, which has no size to bound; leave them out"),
+    ("Annotated[Tuple[int, int], Arg(max=1)]", "has nk.Arg with min or max, but takes a tuple, which has no size to bound; leave them out"),
+    ("Annotated[int, Arg(min='1')]", 'has nk.Arg(min="1"); give a number'),
+    ("Annotated[int, Arg(min=True)]", "has nk.Arg(min=true); give a number"),
+    ("Annotated[float, Arg(max=float('inf'))]", "has nk.Arg(max=<an infinite number>); give a number"),
+    ("Annotated[decimal.Decimal, Arg(min=decimal.Decimal('NaN'))]", "has nk.Arg(min=<Decimal>); give a number"),
+    ("Annotated[str, Arg(min=-1)]", "has nk.Arg(min=-1); give a count of 0 or more"),
+    ("Annotated[str, Arg(max=1.5)]", "has nk.Arg(max=1.5); give a count of 0 or more"),
+    ("Annotated[int, Arg(min=3, max=2)]", "has nk.Arg(min=3, max=2), which leaves no value; exchange them"),
+    ("Annotated[Union[int, str], Arg(min=1)]", "has an nk.Arg that could bound a whole number or text; put Annotated[...] inside the union"),
+    ("Annotated[str, Arg(choices='abc')]", 'has nk.Arg(choices="abc"); give a list of values'),
+    ("Annotated[str, Arg(choices=[])]", "has nk.Arg(choices=[]); give a list of values"),
+    ("Annotated[Task, Arg(choices=[1])]", "has nk.Arg(choices=...), but takes a Task; choices are for text and numbers"),
+    ("Annotated[str, Arg(choices=['a', 3])]", "has the choice 3, which does not fit: expected text, got int; give it another"),
+    ("Annotated[int, Arg(choices=[1, 5], max=3)]", "has the choice 5, which does not fit: expected at most 3, got the number 5; give it another"),
+    ("Annotated[int, Arg(example='x')]", 'has the example "x", which does not fit: expected a whole number, got the string "x"; give it another'),
+    ("Annotated[int, Arg(example=2.5)]", "has the example 2.5, which does not fit: expected a whole number, got float; give it another"),
+    ("Annotated[int, Arg(example=9, max=3)]", "has the example 9, which does not fit: expected at most 3, got the number 9; give it another"),
+    ("NotRequired[int]", "is annotated Required or NotRequired, which a TypedDict alone has; use nk.Arg or nk.Opt"),
+    ("Annotated[int, Opt()]", "may be left out (nk.Opt) and has no default; give it one, or annotate it Optional[...]"),
+    ("Annotated[int, Opt(default='x')]", 'has the default "x", which does not fit: expected a whole number, got str; give it another'),
 ]
 BAD_CLASSES = """
 T = TypeVar("T")
@@ -944,13 +943,13 @@ def test_refused_annotation(annotation, message):
 
 
 NESTED = [
-    ("class X:\n    when: timedelta\n", '"when" of X', "is annotated timedelta" + FORM + "use int or float for seconds."),
-    ("class X:\n    a: Annotated[str, Arg(env='A')]\n", '"a" of X', "has an nk.Arg with env= inside its type; move it to the parameter itself."),
-    ("class X:\n    a: str = None\n", '"a" of X', "has the default null, which does not fit: expected text, got None; annotate it Optional[...] or give it another."),
-    ("class X:\n    a: Annotated[int, Opt(default=1)] = 2\n", '"a" of X', "has two defaults, one of nk.Opt and one of Python; keep one of them."),
-    ("class X:\n    a: Annotated[int, Arg(max=1)] = 2\n", '"a" of X', "has the default 2, which does not fit: expected at most 1, got the number 2; give it another."),
+    ("class X:\n    when: timedelta\n", '"when" of X', "is annotated timedelta" + FORM + "use int or float for seconds"),
+    ("class X:\n    a: Annotated[str, Arg(env='A')]\n", '"a" of X', "has an nk.Arg with env= inside its type; move it to the parameter itself"),
+    ("class X:\n    a: str = None\n", '"a" of X', "has the default null, which does not fit: expected text, got None; annotate it Optional[...] or give it another"),
+    ("class X:\n    a: Annotated[int, Opt(default=1)] = 2\n", '"a" of X', "has two defaults, one of nk.Opt and one of Python; keep one of them"),
+    ("class X:\n    a: Annotated[int, Arg(max=1)] = 2\n", '"a" of X', "has the default 2, which does not fit: expected at most 1, got the number 2; give it another"),
     ("class X:\n    a: Dict[str, List[int]] = field(default_factory=dict)\n    b: Tuple[Tuple[int, ...], ...] = ((1, 'x'),)\n", '"b" of X',
-     'has the default [[1, "x"]], which does not fit at /0/1: expected a whole number, got str; give it another.'),
+     'has the default [[1, "x"]], which does not fit at /0/1: expected a whole number, got str; give it another'),
     ("class X:\n    a: Unknown\n", '"a" of X', "is annotated \"Unknown\", which cannot be evaluated (NameError: name 'Unknown' is not defined)" + TOP),
 ]
 
@@ -962,9 +961,9 @@ def test_refused_field_of_a_dataclass(source, place, message):
 
 
 @pytest.mark.parametrize("source, message", [
-    ("@dataclass\nclass X:\n    a: InitVar[int]\n", 'm.f: X in the parameter "x" has the InitVar "a", which has no place in JSON; make it a field.'),
-    ("@dataclass(init=False)\nclass X:\n    a: int\n", 'm.f: X in the parameter "x" is a dataclass with init=False, which no JSON can make; let it have its constructor.'),
-    ("X = collections.namedtuple('X', 'a b')\n", 'm.f: X in the parameter "x" is a namedtuple without annotations; use typing.NamedTuple or a dataclass.'),
+    ("@dataclass\nclass X:\n    a: InitVar[int]\n", 'm.f: X in the parameter "x" has the InitVar "a", which has no place in JSON; make it a field'),
+    ("@dataclass(init=False)\nclass X:\n    a: int\n", 'm.f: X in the parameter "x" is a dataclass with init=False, which no JSON can make; let it have its constructor'),
+    ("X = collections.namedtuple('X', 'a b')\n", 'm.f: X in the parameter "x" is a namedtuple without annotations; use typing.NamedTuple or a dataclass'),
 ])
 def test_refused_class(source, message):
     assert refusal(source + "def f(x: X): ...\n") == message
@@ -972,22 +971,22 @@ def test_refused_class(source, message):
 
 FUNCTIONS = [
     ("def f(x: Dict[Annotated[str, Arg(max=1)], int] = {'ab': 1}): ...",
-     'm.f: the parameter "x" has the default {"ab": 1}, which does not fit: is no good name: expected at most 1 character; give it another.'),
+     'm.f: the parameter "x" has the default {"ab": 1}, which does not fit: is no good name: expected at most 1 character; give it another'),
     ("def f(x: Annotated[List[str], Arg(choices=['a'])] = ['b']): ...",
-     'm.f: the parameter "x" has the default ["b"], which does not fit: expected "a", got the string "b"; give it another.'),
-    ("def f(x): ...", 'm.f: the parameter "x" has no annotation; write x: str, or x: object for any JSON value.'),
-    ("def f(a: int, *rest): ...", 'm.f: the parameter "rest" has no annotation; write rest: str, or rest: object for any JSON value.'),
-    ("def f(x: str = None): ...", 'm.f: the parameter "x" has the default null, which does not fit: expected text, got None; annotate it Optional[...] or give it another.'),
-    ("def f(x: List[int] = [1, 'a']): ...", 'm.f: the parameter "x" has the default [1, "a"], which does not fit at /1: expected a whole number, got str; give it another.'),
-    ("def f(x: Annotated[int, Arg(min=2)] = 1): ...", 'm.f: the parameter "x" has the default 1, which does not fit: expected at least 2, got the number 1; give it another.'),
-    ("def f(x: Annotated[int, Opt(default=2)] = 1): ...", 'm.f: the parameter "x" has two defaults, one of nk.Opt and one of Python; keep one of them.'),
-    ("def f(x: Color = 'red'): ...", 'm.f: the parameter "x" has the default "red", which does not fit: expected a Color, got str; give it another.'),
-    ("def f(x: str = nk.Arg('x')): ...", 'm.f: the parameter "x" has the default <Arg>, which does not fit: expected text, got Arg; give it another.'),
-    ("def f(x: Annotated[str, Arg(secret=True)] = 3): ...", 'm.f: the parameter "x" has the default, which does not fit: expected text, got int; give it another.'),
-    ("def f(*x: Annotated[int, Opt(default=2)]): ...", 'm.f: the parameter "x" collects what is left over and is empty without it; use nk.Arg in the place of nk.Opt.'),
-    ("def f(x: int, **kw: timedelta): ...", 'm.f: the parameter "kw" is annotated timedelta' + FORM + "use int or float for seconds."),
-    ("def f() -> timedelta: ...", "m.f: the result is annotated timedelta" + FORM + "use int or float for seconds."),
-    ("def f() -> Iterator[int]: ...", "m.f: the result is annotated typing.Iterator[int]" + FORM + "use list[...]."),
+     'm.f: the parameter "x" has the default ["b"], which does not fit: expected "a", got the string "b"; give it another'),
+    ("def f(x): ...", 'm.f: the parameter "x" has no annotation; write x: str, or x: object for any JSON value'),
+    ("def f(a: int, *rest): ...", 'm.f: the parameter "rest" has no annotation; write rest: str, or rest: object for any JSON value'),
+    ("def f(x: str = None): ...", 'm.f: the parameter "x" has the default null, which does not fit: expected text, got None; annotate it Optional[...] or give it another'),
+    ("def f(x: List[int] = [1, 'a']): ...", 'm.f: the parameter "x" has the default [1, "a"], which does not fit at /1: expected a whole number, got str; give it another'),
+    ("def f(x: Annotated[int, Arg(min=2)] = 1): ...", 'm.f: the parameter "x" has the default 1, which does not fit: expected at least 2, got the number 1; give it another'),
+    ("def f(x: Annotated[int, Opt(default=2)] = 1): ...", 'm.f: the parameter "x" has two defaults, one of nk.Opt and one of Python; keep one of them'),
+    ("def f(x: Color = 'red'): ...", 'm.f: the parameter "x" has the default "red", which does not fit: expected a Color, got str; give it another'),
+    ("def f(x: str = nk.Arg('x')): ...", 'm.f: the parameter "x" has the default <Arg>, which does not fit: expected text, got Arg; give it another'),
+    ("def f(x: Annotated[str, Arg(secret=True)] = 3): ...", 'm.f: the parameter "x" has the default, which does not fit: expected text, got int; give it another'),
+    ("def f(*x: Annotated[int, Opt(default=2)]): ...", 'm.f: the parameter "x" collects what is left over and is empty without it; use nk.Arg in the place of nk.Opt'),
+    ("def f(x: int, **kw: timedelta): ...", 'm.f: the parameter "kw" is annotated timedelta' + FORM + "use int or float for seconds"),
+    ("def f() -> timedelta: ...", "m.f: the result is annotated timedelta" + FORM + "use int or float for seconds"),
+    ("def f() -> Iterator[int]: ...", "m.f: the result is annotated typing.Iterator[int]" + FORM + "use list[...]"),
     ("def f() -> Missing: ...", "m.f: the result is annotated \"Missing\", which cannot be evaluated (NameError: name 'Missing' is not defined)" + TOP),
 ]
 
@@ -999,10 +998,10 @@ def test_refused_function(source, message):
 
 def test_refused_args():
     source = "def f(x: Annotated[int, Arg(min=1)], y: int): ...\n"
-    assert refusal(source, extra_args={"z": nk.Arg()}) == 'm.f: args["z"] is no nk.Arg(...) of a parameter; the parameters are x, y.'
-    assert refusal(source, extra_args={"y": nk.Arg}) == 'm.f: args["y"] is no nk.Arg(...) of a parameter; the parameters are x, y.'
-    assert refusal(source, extra_args={"y": "help"}) == 'm.f: args["y"] is no nk.Arg(...) of a parameter; the parameters are x, y.'
-    assert refusal(source, extra_args={"x": nk.Arg()}) == 'm.f: the parameter "x" is described both by args= and by its annotation; keep one of them.'
+    assert refusal(source, extra_args={"z": nk.Arg()}) == 'm.f: args["z"] is no nk.Arg(...) of a parameter; the parameters are x, y'
+    assert refusal(source, extra_args={"y": nk.Arg}) == 'm.f: args["y"] is no nk.Arg(...) of a parameter; the parameters are x, y'
+    assert refusal(source, extra_args={"y": "help"}) == 'm.f: args["y"] is no nk.Arg(...) of a parameter; the parameters are x, y'
+    assert refusal(source, extra_args={"x": nk.Arg()}) == 'm.f: the parameter "x" is described both by args= and by its annotation; keep one of them'
 
 
 def test_refused_contexts():
@@ -1017,12 +1016,12 @@ def test_refused_contexts():
         module.Ctx = Ctx
         with pytest.raises(nk.RegistrationError) as caught:
             nk._shapes_signature(module.f, owner="m.f", context_type=Ctx)
-        assert caught.value.message == 'm.f: the parameter "%s" is annotated as the context, which a function takes once, under a name.' % name
+        assert caught.value.message == 'm.f: the parameter "%s" is annotated as the context, which a function takes once, under a name' % name
     module = load(COMMON + "def f(a: Optional[Ctx]): ...\n")
     module.Ctx = Ctx
     with pytest.raises(nk.RegistrationError) as caught:
         nk._shapes_signature(module.f, owner="m.f", context_type=Ctx)
-    assert caught.value.message.endswith(FORM + "write nk.Ctx alone.")
+    assert caught.value.message.endswith(FORM + "write nk.Ctx alone")
 
 
 def test_annotations_that_are_evaluated_late_and_fail():
@@ -1085,7 +1084,7 @@ def test_typ_r2_the_same_behaviour_however_it_is_written():
     bars = "def f(a: int | None, b: list[str] | None = None, c: Annotated[int, Arg(min=1)] = 1): ...\n"
     schemas += [nk._shapes_signature(load(COMMON + bars, future=future).f, owner="f").input.schema for future in ((True, False) if NEW else (True,))]
     assert all(schema == schemas[0] for schema in schemas) and len(schemas) >= 7
-    assert refused("Union[List[int], Tuple[int, ...]]").endswith("but JSON cannot tell a list from a tuple; keep one of them.")
+    assert refused("Union[List[int], Tuple[int, ...]]").endswith("but JSON cannot tell a list from a tuple; keep one of them")
 
 
 # -- options and raw schemas --------------------------------------------------------------------------------------
@@ -1111,10 +1110,10 @@ def test_options_of_a_typed_dict_and_of_a_schema():
     assert [(field.name, field.public_name, field.option_only) for field in fields] == [("my-name", "my-name", True)]
     with pytest.raises(nk.RegistrationError) as caught:
         nk._shapes_options(3, "App x")
-    assert caught.value.message == "App x: global_options is 3; give a dataclass, a TypedDict or a JSON Schema."
+    assert caught.value.message == "App x: global_options is 3; give a dataclass, a TypedDict or a JSON Schema"
     with pytest.raises(nk.RegistrationError) as caught:
         nk._shapes_options(module.Plain, "App x")
-    assert caught.value.message == "App x: global_options is Plain; give a dataclass, a TypedDict or a JSON Schema."
+    assert caught.value.message == "App x: global_options is Plain; give a dataclass, a TypedDict or a JSON Schema"
 
 
 RAW = {
@@ -1159,9 +1158,9 @@ def test_fields_through_compositions(schema, wanted):
 
 
 @pytest.mark.parametrize("schema, message", [
-    ({"type": "string"}, "m.f: no object fits the input schema; describe the arguments as its properties."),
+    ({"type": "string"}, "m.f: no object fits the input schema; describe the arguments as its properties"),
     ({"type": "object", "properties": {"a": {"type": "integer", "default": "x"}}},
-     'm.f: the default of "a" does not fit its own schema: expected a whole number, got the string "x".'),
+     'm.f: the default of "a" does not fit its own schema: expected a whole number, got the string "x"'),
     ({"type": "object", "anyOf": 3}, None), ({"properties": []}, None), ({"properties": {"a": {"minLength": "x"}}}, None),
     ({"required": [[]]}, None), ({"$ref": "#/$defs/none"}, None), ({"properties": {"a": {"pattern": "("}}}, None),
 ])
@@ -1175,10 +1174,10 @@ def test_raw_results():
     shape = nk._shapes_raw({"type": "object"}, "m.f")
     assert shape.to_json({"a": (1,)}) == {"a": [1]}
     with pytest.raises(nk._TypesFault):
-        shape.to_json({"a": {1}})
+        shape.to_json({"a": object()})
     with pytest.raises(nk.RegistrationError) as caught:
         nk._shapes_raw(int, "m.f")
-    assert caught.value.message == "m.f: a JSON Schema is a dict, not a type."
+    assert caught.value.message == "m.f: a JSON Schema is a dict, not a type"
 
 
 def test_schema_of():
@@ -1186,10 +1185,328 @@ def test_schema_of():
     assert nk.schema_of(module.Movie) == MOVIE and nk.schema_of("int") == INTEGER
     with pytest.raises(nk.RegistrationError) as caught:
         nk.schema_of(complex)
-    assert caught.value.message == "schema_of: the type is annotated complex" + FORM + "use tuple[float, float]."
+    assert caught.value.message == "schema_of: the type is annotated complex" + FORM + "use tuple[float, float]"
     schema = nk.schema_of(str)
     schema["x"] = 1
     assert nk.schema_of(str) == STRING
+
+
+# -- defaults inside ------------------------------------------------------------------------------------------------
+
+INSIDE = """
+@dataclass
+class A:
+    n: int = 0
+    p: pathlib.Path = pathlib.Path("/etc/passwd")
+@dataclass
+class Factory:
+    a: A = field(default_factory=lambda: A(n=7))
+    tags: List[str] = field(default_factory=list)
+class Named(NamedTuple):
+    first: A
+    key: Annotated[str, Arg(secret=True)] = "tok-SECRET"
+class Part(TypedDict, total=False):
+    a: A
+    n: int
+@dataclass
+class Node:
+    p: pathlib.Path = pathlib.Path("root")
+    below: List["Node"] = field(default_factory=list)
+    next: Optional["Node"] = None
+@dataclass
+class Strict:
+    name: str
+    p: pathlib.Path = pathlib.Path("strict")
+"""
+P = {"n": 0, "p": "/etc/passwd"}
+
+#: annotation, value, the same with every default in it, places of paths
+COMPLETED = [
+    ("A", {}, P, ["/p"]), ("A", {"p": "x"}, {"n": 0, "p": "x"}, ["/p"]), ("List[A]", [{}, {"n": 3}], [P, {"n": 3, "p": "/etc/passwd"}], ["/0/p", "/1/p"]),
+    ("Dict[str, A]", {"k": {}}, {"k": P}, ["/k/p"]), ("Tuple[int, A]", [1, {}], [1, P], ["/1/p"]), ("Tuple[A, ...]", [{}], [P], ["/0/p"]),
+    ("Optional[A]", {}, P, ["/p"]), ("Optional[A]", None, None, []), ("Union[A, List[A], int]", [{}], [P], ["/0/p"]), ("Union[A, List[A], int]", 4, 4, []),
+    ("Union[A, Strict]", {"name": "x"}, {"name": "x", "p": "strict"}, ["/p"]), ("Union[A, Strict]", {}, P, ["/p"]),
+    ("Factory", {}, {"a": {"n": 7, "p": "/etc/passwd"}, "tags": []}, ["/a/p"]), ("Factory", {"a": {}}, {"a": P, "tags": []}, ["/a/p"]),
+    ("Named", {"first": {}}, {"first": P, "key": "tok-SECRET"}, ["/first/p"]), ("Part", {}, {}, []), ("Part", {"a": {}}, {"a": P}, ["/a/p"]),
+    ("Node", {"below": [{"below": [{}]}]},
+     {"p": "root", "below": [{"p": "root", "below": [{"p": "root", "below": [], "next": None}], "next": None}], "next": None},
+     ["/p", "/below/0/p", "/below/0/below/0/p"]),
+    ("Dict[str, List[Optional[A]]]", {"k": [None, {}]}, {"k": [None, P]}, ["/k/1/p"]),
+    # what is not valid stays as it is, for validation to refuse
+    ("A", [1], [1], []), ("A", None, None, []), ("List[A]", {"a": {}}, {"a": {}}, []), ("Union[A, List[A]]", "x", "x", []),
+    ("A", {"x": 1}, {"n": 0, "p": "/etc/passwd", "x": 1}, ["/p"]),
+]
+
+
+@pytest.mark.parametrize("annotation, given, wanted, paths", COMPLETED, ids=range(len(COMPLETED)))
+def test_nested_defaults_are_part_of_the_arguments(annotation, given, wanted, paths):
+    shape = shape_of(annotation, INSIDE)
+    before = nk._json_dumps(given)
+    made = shape.complete(given)
+    assert nk._json_dumps(made) == nk._json_dumps(wanted) and nk._json_dumps(given) == before
+    assert sorted(map(nk._json_pointer, shape.locate(made, "path"))) == sorted(paths)
+    assert shape.complete(made) == made
+    if not shape.issues(given):
+        assert shape.issues(made) == [] and shape.to_json(shape.to_python(made)) == made
+
+
+def test_a_nested_path_default_is_never_invented_behind_the_sandbox():
+    """What the reader hands to the constructor is what complete() showed: paths and digests come from that."""
+    signature = nk._shapes_signature(load(COMMON + INSIDE + "def wipe(x: A, y: List[A] = ()): ...\n").wipe, owner="f")
+    args = signature.input.complete({"x": {}})
+    assert args == {"x": P, "y": []} and list(args) == ["x", "y"]
+    assert signature.input.locate(args, "path") == [("x", "p")]
+    args["x"]["p"] = "/sandbox/etc/passwd"
+    (value, _), _ = signature.bind(signature.input.to_python(args), None)
+    assert str(value.p) == "/sandbox/etc/passwd"
+
+
+def test_nested_secrets_are_located():
+    shape = shape_of("Named", INSIDE)
+    assert shape.locate(shape.complete({"first": {}}), "secret") == [("key",)]
+
+
+def test_complete_is_free_where_nothing_has_a_default():
+    for annotation in ("int", "Dict[str, List[Movie]]", "Optional[Other]", "Any"):
+        shape = shape_of(annotation, "@dataclass\nclass Other:\n    x: int\n")
+        value = {"a": [{}]}
+        assert not shape.has_defaults() and shape.complete(value) is value
+    shape = nk._shapes_raw({"properties": {"a": {"default": {}}}}, "f")
+    value = {}
+    assert shape.complete(value) is value
+
+
+def test_defaults_that_make_another_type_are_refused():
+    source = "@dataclass\nclass Short:\n    n: int = 0\n@dataclass\nclass Long:\n    n: int\n    more: Optional[int] = None\n"
+    shape = shape_of("List[Union[Long, Short]]", source)
+    assert shape.issues([{}]) == []
+    with pytest.raises(nk.Error) as caught:
+        shape.complete([{}])
+    assert caught.value.code == "VALIDATION_ERROR"
+    assert caught.value.message == "Invalid input: 0 is a Short that its defaults make into another type; give more members"
+
+
+def test_a_default_factory_is_called_for_each_call():
+    source = "import itertools\ncounter = itertools.count()\n@dataclass\nclass C:\n    n: int = field(default_factory=lambda: next(counter))\n"
+    shape = shape_of("C", source)
+    assert "default" not in shape.schema["properties"]["n"]
+    first, second = shape.complete({}), shape.complete({})
+    assert second["n"] == first["n"] + 1 and shape.complete({"n": 50}) == {"n": 50}
+
+
+def test_a_default_factory_of_a_class_that_holds_itself():
+    shape = shape_of("Kin", "@dataclass\nclass Kin:\n    name: str\n    below: List['Kin'] = field(default_factory=lambda: [])\n")
+    assert shape.complete({"name": "a", "below": [{"name": "b"}]}) == {"name": "a", "below": [{"name": "b", "below": []}]}
+
+
+@pytest.mark.parametrize("factory, code, message", [
+    ("lambda: late[0]", "INTERNAL_SERVER_ERROR", 'the default_factory of "n" gave no default: expected a whole number, got str'),
+    ("lambda: 1 // late[1]", "INTERNAL_SERVER_ERROR", 'the default_factory of "n" gave no default: it raised ZeroDivisionError'),
+    ("lambda: late[2]", "INTERNAL_SERVER_ERROR", 'the default_factory of "n" gave no default: expected at most 5, got the number 9'),
+])
+def test_a_default_factory_that_fails_later(factory, code, message):
+    source = "late = [1, 1, 1]\n@dataclass\nclass C:\n    n: Annotated[int, Arg(max=5)] = field(default_factory=%s)\n" % factory
+    shape = shape_of("List[C]", source)
+    sys.modules["shapes_case"].late[:] = ["x", 0, 9]
+    with pytest.raises(nk.Error) as caught:
+        shape.complete([{}])
+    assert (caught.value.code, caught.value.message) == (code, message)
+
+
+FAULTY_DEFAULTS = [
+    ("@dataclass\nclass X:\n    a: int = field(default_factory=lambda: 1 // 0)\n",
+     'm.f: X in the parameter "x" has the default_factory of "a", which fails (ZeroDivisionError: integer division or modulo by zero); correct it'),
+    ("@dataclass\nclass X:\n    a: int = field(default_factory=lambda: 'a')\n",
+     'm.f: the field "a" of X in the parameter "x" has the default "a", which does not fit: expected a whole number, got str; give it another'),
+    ("@dataclass\nclass X:\n    'X'\n    a: int = 10**5000\n",
+     'm.f: the field "a" of X in the parameter "x" has the default <an integer of more than 4,300 digits>, which does not fit: '
+     "is an integer of more than 4,300 digits; give it another"),
+    ("@dataclass\nclass X:\n    a: str = '\\ud800'\n",
+     'm.f: the field "a" of X in the parameter "x" has the default "\\ud800", which no JSON can hold: a lone surrogate; give it another'),
+    ("@dataclass\nclass X:\n    a: Dict[str, List[str]] = field(default_factory=lambda: {'k': ['\\udfff']})\n",
+     'm.f: the field "a" of X in the parameter "x" has the default {"k": ["\\udfff"]}, which no JSON can hold: a lone surrogate; give it another'),
+    ("@dataclass\nclass X:\n    a: Annotated[str, Arg(secret=True)] = '\\ud800'\n",
+     'm.f: the field "a" of X in the parameter "x" has the default, which no JSON can hold: a lone surrogate; give it another'),
+    ("class X(TypedDict):\n    a: Annotated['X', Opt(default={})]\n",
+     'm.f: the field "a" of X in the parameter "x" has a default that holds itself without end; give it another'),
+    ("@dataclass\nclass L:\n    p: Annotated[str, Arg(secret=True)] = 'tok-SECRET'\n    n: int = 1\n@dataclass\nclass X:\n    a: L = L(n='x')\n",
+     'm.f: the field "a" of X in the parameter "x" has the default, which does not fit at /n: expected a whole number, got str; give it another'),
+]
+
+
+@pytest.mark.parametrize("source, message", FAULTY_DEFAULTS, ids=range(len(FAULTY_DEFAULTS)))
+def test_faulty_nested_default(source, message):
+    source = source.replace("class L:", "class L(Hashed):").replace("@dataclass\nclass L", "class Hashed:\n    __hash__ = object.__hash__\n@dataclass(eq=False)\nclass L")
+    assert refusal(source + "def f(x: X): ...\n") == message
+
+
+def test_a_secret_inside_a_default_is_not_published():
+    source = ("@dataclass(frozen=True)\nclass Login:\n    name: str = 'n'\n    password: Annotated[Optional[str], Arg(secret=True)] = 'tok-SECRET'\n"
+              "@dataclass\nclass Deep:\n    login: Login = Login()\n    logins: List[Login] = field(default_factory=lambda: [Login()])\n"
+              "def f(a: Login = Login(), b: List[Login] = [Login()], c: Optional[Login] = Login(), d: Dict[str, Login] = {'k': Login()},\n"
+              "      e: Deep = Deep(), g: List[Login] = [], *, h: Annotated[Login, Opt(default=Login(), example={'password': 'tok-SECRET'})]): ...\n")
+    source = source.replace("*, h: Annotated[Login, Opt(default=Login(), example={'password': 'tok-SECRET'})]",
+                            "h: Annotated[Login, Opt(default=Login(), example=Login())] = nk.TYPES_ABSENT")
+    signature = nk._shapes_signature(load(COMMON + source).f, owner="f")
+    assert "SECRET" not in repr(signature.input.schema)
+    assert [field.name for field in signature.fields if "default" in field.schema] == ["g"]
+    assert signature.fields[0].default == {"name": "n", "password": "tok-SECRET"}
+    assert signature.input.schema["properties"]["a"]["properties"]["name"]["default"] == "n"
+
+
+def test_a_constructor_shows_no_secret_of_what_it_holds():
+    source = ("@dataclass\nclass Login:\n    word: Annotated[str, Arg(secret=True)]\n@dataclass\nclass Site:\n    logins: List[Login]\n"
+              "    def __post_init__(self): raise ValueError('bad %s' % self.logins)\n")
+    with pytest.raises(nk.Error) as caught:
+        shape_of("Site", source).to_python({"logins": [{"word": "tok-SECRET"}]})
+    assert caught.value.message == "Invalid input: the value is refused by Site" and "SECRET" not in repr(caught.value.to_wire())
+
+
+# -- results without annotations ------------------------------------------------------------------------------------
+
+KNOWN = [
+    ("date(2024, 1, 2)", "2024-01-02"), ("DateTime(2024, 1, 2, 3, 4, 5)", "2024-01-02T03:04:05"), ("time(7, 30)", "07:30:00"),
+    ("Color.RED", "red"), ("Level.HIGH", 2), ("Word.A", "a"), ("Task('t', date(2024, 1, 2))", {"title": "t", "due": "2024-01-02", "tags": []}),
+    ("Pair(1)", {"left": 1, "right": "r"}), ("pathlib.Path('a/b')", "a/b"), ("decimal.Decimal('1.50')", "1.50"),
+    ("uuid.UUID(int=1)", "00000000-0000-0000-0000-000000000001"), ("{3, 1, 2}", [1, 2, 3]), ("frozenset('ab')", ["a", "b"]), ("(1, (2,))", [1, [2]]),
+    ("b'a'", "YQ=="), ("bytearray(b'a')", "YQ=="), ("collections.ChainMap({'a': 1})", {"a": 1}), ("Late(2024, 1, 2)", "2024-01-02"),
+]
+
+
+@pytest.mark.parametrize("expression, json", KNOWN, ids=range(len(KNOWN)))
+def test_results_of_known_types_without_annotation(expression, json):
+    module = load(COMMON + "class Late(date): ...\n")
+    value = eval(expression, module.__dict__)
+    for wrap, unwrap in ((lambda one: one, lambda one: one), (lambda one: {"k": [1, one, one]}, lambda made: made["k"][2])):
+        assert unwrap(nk._types_write_free(wrap(value))) == json
+    for annotation in ("dict", "Any", "Dict[str, Any]", "Dict[str, object]"):
+        assert shape_of(annotation, output=True).to_json({"k": value}) == {"k": json}
+    assert shape_of("list", output=True).to_json([value]) == [json]
+    assert nk._shapes_raw({}, "f").to_json(value) == json
+
+
+UNKNOWN = [
+    ("{'a': [timedelta(1)]}", ("a", 0), "expected a JSON value, got timedelta; convert it, or annotate its type"),
+    ("[Task]", (0,), "expected a JSON value, got type; convert it, or annotate its type"),
+    ("(i for i in [1])", (), "expected a JSON value, got generator; convert it, or annotate its type"),
+    ("[DateTime(1900, 1, 1, tzinfo=datetime.timezone(timedelta(seconds=1)))]", (0,), "has an offset that is no whole number of minutes"),
+    ("{'x': {date(2024, 1, 1): 1}}", ("x",), "has a key of type date, where JSON has text"), ("{'x': float('nan')}", ("x",), "is NaN, which no JSON number is"),
+    ("[decimal.Decimal('NaN')]", (0,), "is no finite decimal of a usual size"), ("[10**5000]", (0,), "is an integer of more than 4,300 digits"),
+    ("[Task('t', timedelta(1))]", (0, "due"), "expected a JSON value, got timedelta; convert it, or annotate its type"),
+    ("[{Color.RED, 'red'}]", (0,), "has an item twice"),
+    ("[Task.__new__(Task)]", (0, "title"), "is missing"),
+]
+
+
+@pytest.mark.parametrize("expression, path, message", UNKNOWN, ids=range(len(UNKNOWN)))
+def test_results_without_a_known_form(expression, path, message):
+    value = eval(expression, load(COMMON).__dict__)
+    with pytest.raises(nk._TypesFault) as caught:
+        nk._types_write_free(value)
+    assert (caught.value.path, caught.value.message) == (path, message)
+
+
+def test_free_results_that_never_end():
+    loop, deep = [], "x"
+    loop.append({"a": loop})
+    for _ in range(5000):
+        deep = [deep, {1}]
+    for value in (loop, deep):
+        with pytest.raises(nk._TypesFault) as caught:
+            nk._types_write_free(value)
+        assert caught.value.message == "is nested too deeply or contains itself"
+    plain = {"a": [1]}
+    made = nk._types_write_free(plain)
+    assert made == plain and made is not plain and made["a"] is not plain["a"]
+
+
+def test_plain_results_cost_one_copy(monkeypatch):
+    """The slow way, which knows more types than JSON, is not gone for what is JSON already."""
+    monkeypatch.setattr(nk, "_types_write_known", None)
+    rows = [{"id": 1, "name": "row", "ok": True, "size": 1.5, "tags": ["a", ("b",)], "none": None}] * 3
+    assert nk._types_write_free(rows) == nk._json_copy(rows)
+
+
+# -- classes and schemas made to fail -------------------------------------------------------------------------------
+
+SENSELESS = [
+    ({"properties": {1: {}}}, "m.f: the schema is no JSON, for it holds a key of the Python type int at \"/properties/1\""),
+    ({"minLength": 10**5000}, "m.f: the schema is no JSON, for it holds an integer of more than 4,300 digits at \"/minLength\""),
+    ({"enum": [{1}]}, "m.f: the schema is no JSON, for it holds a value of the Python type set at \"/enum/0\""),
+    ({"default": float("nan")}, "m.f: the schema is no JSON, for it holds NaN at \"/default\""),
+    ("x", "m.f: a JSON Schema is a dict, not a str"), (None, "m.f: a JSON Schema is a dict, not a NoneType"), ([], "m.f: a JSON Schema is a dict, not a list"),
+]
+
+
+@pytest.mark.parametrize("schema, message", SENSELESS, ids=range(len(SENSELESS)))
+def test_a_raw_schema_is_json(schema, message):
+    for door in (lambda: nk._shapes_from_schema(schema, owner="m.f"), lambda: nk._shapes_raw(schema, "m.f")):
+        with pytest.raises(nk.RegistrationError) as caught:
+            door()
+        assert caught.value.message == message
+    with pytest.raises(nk.RegistrationError):
+        nk._shapes_options(schema, "m.f")
+
+
+def test_a_raw_schema_that_contains_itself():
+    loop = {"type": "object", "properties": {}}
+    loop["properties"]["a"] = loop
+    deep = {}
+    for _ in range(3000):
+        deep = {"properties": {"a": deep}}
+    for schema, end in ((loop, 'a value that contains itself at "/properties/a"'), (deep, None)):
+        for door in (nk._shapes_from_schema, nk._shapes_options):
+            with pytest.raises(nk.RegistrationError) as caught:
+                door(schema, owner="m.f")
+            assert end is None or caught.value.message == "m.f: the schema is no JSON, for it holds " + end
+
+
+def test_a_raw_schema_is_not_the_programs_any_more():
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    shape, fields = nk._shapes_from_schema(schema, owner="m.f")
+    schema["properties"]["a"]["type"] = "string"
+    assert shape.issues({"a": 1}) == [] and fields[0].schema == INTEGER
+
+
+@pytest.mark.parametrize("name", ["__origin__", "__metadata__", "__supertype__", "__dataclass_fields__", "__required_keys__", "__args__"])
+def test_a_class_whose_metaclass_raises(name):
+    source = ("class Meta(type):\n    def __getattr__(self, name):\n        if name == %r:\n            raise OSError('no ' + name)\n"
+              "        raise AttributeError(name)\nclass Trap(metaclass=Meta): ...\n@dataclass\nclass Holder:\n    a: List[Trap]\n" % name)
+    module = load(COMMON + source)
+    for text, place in (("def f(x: Trap): ...", 'the parameter "x" '), ("def f(x: int, y: Holder): ...", "the field"), ("def f() -> Trap: ...", "the result ")):
+        message = refusal(source + text + "\n")
+        assert message.startswith("m.f: " + place)
+    for door in (lambda: nk._shapes_options(module.Trap, "App x"), lambda: nk.schema_of(module.Trap)):
+        with pytest.raises(nk.RegistrationError):
+            door()
+
+
+def test_what_annotation_text_raised_is_said():
+    assert refused("Annotated[int, nk.Arg(minimum=1)]").startswith(
+        'is annotated "Annotated[int, nk.Arg(minimum=1)]", which cannot be evaluated (TypeError: ')
+    message = refused("Annotated[int, nk.Arg(minimum=1)]")
+    assert message.endswith("got an unexpected keyword argument 'minimum'); correct it") and "TYPE_CHECKING" not in message
+    assert refused("nk.Nothing").endswith("no attribute 'Nothing')" + TOP)
+
+
+def test_typ_application_options_are_refused_alike():
+    """Whatever Python cannot hold is VALIDATION_ERROR, nested defaults are there."""
+    source = ("@dataclass\nclass Inner:\n    p: pathlib.Path = pathlib.Path('in')\n@dataclass\nclass G:\n    when: Optional[date] = None\n"
+              "    n: Annotated[int, Opt(default=4)] = field()\n    inner: Inner = field(default_factory=Inner)\n    def __post_init__(self):\n"
+              "        if self.n > 5: raise ValueError('n is large')\n").replace(" = field()", "")
+    source = source.replace("    when: Optional[date] = None\n    n: Annotated[int, Opt(default=4)]\n", "    n: Annotated[int, Opt(default=4)]\n    when: Optional[date] = None\n")
+    module = load(COMMON + source)
+    shape, fields, make = nk._shapes_options(module.G, "App x")
+    assert make({}) == module.G(4, None, module.Inner(module.pathlib.Path("in")))
+    for given in ({"when": "0000-01-01"}, {"n": 6}):
+        with pytest.raises(nk.Error) as caught:
+            make(given)
+        assert caught.value.code == "VALIDATION_ERROR"
+
+
+def test_no_message_ends_with_a_full_stop():
+    for annotation in ("complex", "Missing", "Annotated[str, Arg(3)]", "Set[List[int]]", "Alias"):
+        assert not refused(annotation, "Alias = 'Alias'\n").endswith(".")
 
 
 # -- cost -----------------------------------------------------------------------------------------------------------
@@ -1280,9 +1597,9 @@ def random_type(chance, level=0):
     return made, lambda: made(make(), make_other())
 
 
-def test_random_types_both_ways():
+def test_random_types_both_ways(rng):
     """Python -> JSON -> Python is the identity and the JSON is valid; unions take the narrowest branch both times."""
-    chance = random.Random(SEED)
+    chance = rng
     kept = 0
     for _ in range(300):
         note, make = random_type(chance)
@@ -1305,9 +1622,9 @@ def test_random_types_both_ways():
     assert kept > 600
 
 
-def test_random_json_never_ends_in_a_traceback():
+def test_random_json_never_ends_in_a_traceback(rng):
     """Valid JSON becomes Python or a VALIDATION_ERROR; anything at all can be located in and read as a model means it."""
-    chance = random.Random(SEED)
+    chance = rng
     texts = ["", "0000-01-01", "2024-02-29", "2024-02-29T23:59:60Z", "24:00", "07:30", "YQ==", "NaN", "1e9999", "a", "\ud800", "\0", "red"]
 
     def value(level=0):

@@ -1,6 +1,5 @@
 """TYPES: what a schema admits, how text is read, Arg and Field, the ways between JSON and Python."""
 import datetime
-import random
 
 import pytest
 
@@ -315,9 +314,9 @@ def test_field_name_on_the_command_line():
 # -- time ---------------------------------------------------------------------------------------------------------
 
 
-def test_split_time_agrees_with_python():
+def test_split_time_agrees_with_python(rng):
     """Every form that datetime.time can hold comes back as it was."""
-    chance = random.Random(SEED)
+    chance = rng
     for _ in range(500):
         offset = chance.choice([None, 0, chance.randrange(-1439, 1440)])
         zone = None if offset is None else datetime.timezone(datetime.timedelta(minutes=offset))
@@ -334,8 +333,8 @@ def test_split_time_agrees_with_python():
     assert nk._types_split_time("01:02:03.123456789Z") == ([1, 2, 3, 123456], 0)
 
 
-def test_split_time_takes_any_text():
-    chance = random.Random(SEED)
+def test_split_time_takes_any_text(rng):
+    chance = rng
     for _ in range(20000):
         text = "".join(chance.choice("0123456789:.+-Zz \u0663") for _ in range(chance.randrange(14)))
         found = nk._types_split_time(text)
@@ -374,9 +373,9 @@ TEXTS = ["", "1", "-1", "1.5", "true", "null", "a", "ab", "[1]", '{"a":"1","b":[
          "\ud800", "9" * 400, '"x"', "1e400", "yes"]
 
 
-def test_reading_is_a_value_or_unreadable():
+def test_reading_is_a_value_or_unreadable(rng):
     """Random schemas, random texts: nothing but a JSON value or _TypesUnreadable; a string branch that takes it wins."""
-    chance = random.Random(SEED)
+    chance = rng
     for _ in range(3000):
         root = random_schema(chance)
         if isinstance(root, dict):
@@ -394,8 +393,8 @@ def test_reading_is_a_value_or_unreadable():
         nk._types_member(root, "a", root), nk._types_element(root, root), nk._types_element(root, root, 1)
 
 
-def test_numbers_read_as_python_writes_them():
-    chance = random.Random(SEED)
+def test_numbers_read_as_python_writes_them(rng):
+    chance = rng
     for _ in range(3000):
         number = chance.choice([chance.randrange(-10**30, 10**30), chance.randrange(-99, 99), chance.uniform(-1e3, 1e3),
                                 chance.uniform(-1, 1) * 10.0 ** chance.randrange(-300, 300)])
