@@ -185,6 +185,8 @@ SCHEMA_DEPTH_LEVELS = 1000  # keys from the root of a schema, or from a referenc
 SCHEMA_HOPS = 64  # references followed one after the other
 
 # FETCH
+FETCH_WHOLE = 200  # the one status whose body is a whole file
+FETCH_SECONDS_BITS = 64  # of a deadline given as an integer: more no clock can count
 FETCH_URL_CHARACTERS = 8192  # servers refuse longer request lines themselves
 FETCH_SHOWN_CHARACTERS = 200  # of a URL in a message: host and path of any that a person would read
 FETCH_REASON_CHARACTERS = 120  # of what the system or a server says of a failure
@@ -8324,7 +8326,7 @@ class _ViewsReader:
             return [value]
         records = _views_collection(value, self.name)
         self.member = getattr(records, "where", "")
-        return records
+        return list(records)
 
     def block(self, mark: str) -> list[Any]:
         """Take the values that stand whole in this block with the mark behind them, fast where that can be done."""
@@ -8341,7 +8343,6 @@ class _ViewsReader:
         text, at = self.text, self.at
         cut = text.rfind(self.between, at) + 1 if self.between else 0
         if cut <= at:
-            self.between = ""  # the next items, one by one, show what it is now
             return None
         self.tries -= 1
         whole = f"[{text[at:cut]}]"
@@ -8377,6 +8378,7 @@ class _ViewsReader:
         """Take the values that stand whole in this block with the mark behind them, one by one."""
         text, at, scan, blank = self.text, self.at, self.scan, self.blank
         taken: list[Any] = []
+        learned = False  # whether these items have shown what now stands between two of them
         try:
             while True:
                 value, end = scan(text, at)
@@ -8389,9 +8391,9 @@ class _ViewsReader:
                     if text[place] != ",":
                         break
                     place = blank(text, place + 1).end()
-                    if not self.between and text[end - 1] == "}" and text[place] == "{":
+                    if not learned and text[end - 1] == "}" and text[place] == "{":
                         key = text.find('"', text.find('"', place) + 1)
-                        self.between = text[end - 1:max(key, place) + 1]
+                        self.between, learned = text[end - 1:max(key, place) + 1], True
                 taken.append(value)
                 at = place
         except (StopIteration, ValueError, RecursionError, IndexError):
@@ -9396,6 +9398,7 @@ class _FetchRequest:
         self.ssl_context: Any = None  #: an ssl.SSLContext, or None
         self.cancel: Cancel | None = None  #: the caller's signal
         self.fields: list[tuple[str, str]] = []  #: header lines that are still sent
+        self.received = 0  #: bytes of a download so far, kept or not
         self.via = ""  #: the proxy of this hop, host and port
         self.doing = ""  #: what the deadline would interrupt
 
@@ -9544,7 +9547,9 @@ def _fetch_check_options(request: _FetchRequest) -> None:
     for name in ("max_bytes", "max_redirects", "timeout", "body_timeout"):
         number = getattr(request, name)
         kinds = (int, float) if "timeout" in name else (int,)
-        if not isinstance(number, kinds) or isinstance(number, bool) or not number >= 0:
+        if not isinstance(number, kinds) or isinstance(number, bool) or not 0 <= number <= float("inf"):
+            raise Error("BAD_REQUEST", f"{name} must be a number from 0 on, not {_json_show(number)}")
+        if "timeout" in name and number.bit_length() > FETCH_SECONDS_BITS if isinstance(number, int) else False:
             raise Error("BAD_REQUEST", f"{name} must be a number from 0 on, not {_json_show(number)}")
     for choice in (request.private, request.https_only, request.compressed):
         if not isinstance(choice, bool):  # the text "false" must lower no guard
@@ -9738,27 +9743,33 @@ def _fetch_lookup(host: str, port: int) -> list[str]:
 
 def _fetch_find(request: _FetchRequest, host: str, port: int) -> list[str]:
     """Look a name up once, within the deadline. Raises: CONNECTION_*, REQUEST_ABORTED."""
+    request.doing = "looking up the host"
+    found = _fetch_beside(request, lambda: _fetch_lookup(host, port))
+    if isinstance(found, Exception):
+        raise request.failure(f"{host} cannot be looked up ({_fetch_reason(found)})", True) from found
+    if not found:
+        raise request.failure(f"{host} has no address", True)
+    return list(found)
+
+
+def _fetch_beside(request: _FetchRequest, work: Callable[[], Any]) -> Any:
+    """Return what work returns or raises; its thread is left behind at the deadline or a cancel. Raises: as left."""
     from threading import Event, Thread
 
     found: list[Any] = []
     done = Event()
 
-    def look() -> None:
+    def run() -> None:
         try:
-            found.append(_fetch_lookup(host, port))
-        except Exception as error:  # reported below, in the thread that asks
+            found.append(work())
+        except Exception as error:  # for the thread that asks
             found.append(error)
         done.set()
 
-    request.doing = "looking up the host"
-    Thread(target=look, daemon=True).start()  # a resolver that hangs ends with the process
+    Thread(target=run, daemon=True).start()  # what hangs ends with the process
     while not done.wait(min(request.left(), FETCH_SLICE_SECONDS)):
         pass
-    if isinstance(found[0], Exception):
-        raise request.failure(f"{host} cannot be looked up ({_fetch_reason(found[0])})", True) from found[0]
-    if not found[0]:
-        raise request.failure(f"{host} has no address", True)
-    return list(found[0])
+    return found[0]
 
 
 def _fetch_dial(address: str, port: int, seconds: float) -> Any:
@@ -9775,10 +9786,11 @@ def _fetch_connect(request: _FetchRequest, addresses: Sequence[str], port: int) 
     tried = addresses[:FETCH_ADDRESSES]
     for index, address in enumerate(tried):
         seconds = min(request.left() / (len(tried) - index), FETCH_BODY_SECONDS)  # no system waits longer
-        try:
-            return _FetchWire(request, _fetch_dial(address, port, seconds))
-        except (OSError, ValueError) as error:
-            fault = error
+        fault = _fetch_beside(request, lambda: _fetch_dial(address, port, seconds))
+        if not isinstance(fault, Exception):
+            return _FetchWire(request, fault)
+        if not isinstance(fault, (OSError, ValueError)):
+            raise fault
     request.left()  # where all the time is gone, that is the reason
     why = f"no connection to {_env_human(tried[-1])} port {port} ({_fetch_reason(fault)})"
     raise request.failure(why, True) from fault
@@ -10056,8 +10068,10 @@ def _fetch_download(items: Iterable[Any], folder: str, *, env: Env, private_host
             request = _FetchRequest(url, env, "download_private_hosts=True")
             request.private, request.max_bytes = private_hosts, min(room, FETCH_FILE_BYTES)
             request.proxy, request.ssl_context, request.cancel = proxy, ssl_context, cancel
-            saved, size = _fetch_save(request, place, _fetch_file_name(name), numbers)
-            room -= size
+            try:
+                saved, size = _fetch_save(request, place, _fetch_file_name(name), numbers)
+            finally:
+                room -= request.received  # what could not be kept was received all the same
             if not quiet:
                 env.write_err(f"saved {_env_human(os.path.join(folder, saved))} ({size:,} bytes)\n")
         except Error as error:
@@ -10100,19 +10114,22 @@ def _fetch_save(request: _FetchRequest, folder: str, name: str, numbers: dict[st
     stage = os.path.join(folder, FILES_STAGE_PREFIX + request.env.random(8).hex())
     size = 0
     try:
-        if response.status // 100 != 2:
+        if response.status != FETCH_WHOLE:
             raise request.failure(f"the server answered {response.status}")
         descriptor = os.open(stage, _files_flags("O_WRONLY", "O_CREAT", "O_EXCL", "O_NOFOLLOW"), 0o666)
         try:
             try:
                 for chunk in response.chunks():
                     size += len(chunk)
+                    request.received = size
                     while chunk:
                         chunk = chunk[os.write(descriptor, chunk) :]
             finally:
                 os.close(descriptor)
             return _fetch_publish(stage, folder, name, numbers), size
-        except BaseException:
+        except BaseException as fault:
+            if getattr(fault, "code", "") == "CONNECTION_RESPONSE_TOO_LARGE":
+                request.received = request.max_bytes  # the rest came, too, and was thrown away
             _files_remove(stage)
             raise
     except (OSError, ValueError) as error:
@@ -10274,9 +10291,10 @@ async def _wait_poll(
 
 
 def _wait_failure(engine: Engine, error: Error, last: Outcome) -> Outcome:
-    """Return the outcome of a wait that came to no result; the last answer is its details where it has none. Pure."""
-    if error.details is None:
-        error = Error(error.code, error.message, details={"result": last.data}, hint=error.hint,
+    """Return the outcome of a wait that came to no result; the last answer is among its details. Pure."""
+    details = error.details if isinstance(error.details, dict) else {} if error.details is None else None
+    if details is not None and "result" not in details:
+        error = Error(error.code, error.message, details=dict(details, result=last.data), hint=error.hint,
                       retryable=error.retryable, relayed=error.relayed)
     return Outcome(False, error=error, exit_code=engine.exit_code(error.code), entered=True)
 

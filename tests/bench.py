@@ -7,6 +7,7 @@ What is not installed is skipped by name. Reads clock; writes a temporary folder
 from __future__ import annotations
 
 import gc
+import json
 import os
 import shutil
 import statistics
@@ -20,6 +21,8 @@ sys.path.insert(0, ROOT)
 
 PAIRS_COLD = 31  # process starts
 PAIRS_WARM = 15  # loops inside this process
+PAIRS_VIEWS = 3  # process runs over many records, a second each; their processor time hardly varies
+RECORDS = 200_000
 LOOP_SECONDS = 0.05  # one side of one warm pair
 
 ONE_COMMAND = """
@@ -142,13 +145,46 @@ def greet(name, times): print(json.dumps(" ".join(["hello", name] * times)))
 main()
 """
 
+#: What somebody without a view would write; the words are the question and the file.
+VIEW_SCRIPTS = {
+    "json": """
+import json, sys
+question, name = sys.argv[1:]
+with open(name) as file:
+    records = json.load(file)
+""",
+    "jsonl": """
+import json, sys
+question, name = sys.argv[1:]
+records = (json.loads(line) for line in open(name))
+""",
+}
+VIEW_SCRIPT_END = """
+answer = {}
+if question == "count":
+    for record in records:
+        answer[record["status"]] = answer.get(record["status"], 0) + 1
+elif question == "sum":
+    for record in records:
+        answer[record["status"]] = answer.get(record["status"], 0) + record["messages"]
+else:
+    answer = sorted(records, key=lambda record: record["messages"], reverse=True)[:5]
+print(json.dumps(answer))
+"""
+#: question -> (how the view is asked for, name of the row)
+VIEW_QUESTIONS = {
+    "count": (["--count-by", "status"], "--count-by"),
+    "sum": (["--sum", "messages", "--by", "status"], "--sum --by"),
+    "sort": (["--sort", "messages", "--top", "5"], "--sort --top"),
+}
+
 
 class Row:
     """One line of the table."""
 
     def __init__(self, what, ours, other, ratio, goal, met, unit="ms"):
         self.what = what
-        self.ours = ours  #: median in seconds, or a text
+        self.ours = ours  #: median in seconds or bytes, or a text
         self.other = other  #: the same of the other side
         self.ratio = ratio  #: median of the pairs
         self.goal = goal  #: text
@@ -267,6 +303,72 @@ def rows_cold(folder):
         yield skipped("peer: click, 1 command", "click")
 
 
+def write_records(folder, name, count):
+    """Write so many records as name.json and name.jsonl, holding no more than one of them.
+
+    They must not make this process larger: what a child is measured at includes the size of its parent.
+    """
+    with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as array, \
+            open(os.path.join(folder, name + ".jsonl"), "w", encoding="utf-8") as lines:
+        for number in range(count):
+            text = json.dumps({
+                "id": "item-%06d" % number, "status": ("active", "idle", "stopped")[number * 7919 % 3],
+                "messages": number * 104729 % 1000, "owner": {"name": "n%d" % (number % 97), "mail": "x@example.org"},
+                "tags": ["a", "b"], "score": number / 7,
+            })
+            array.write(("[" if number == 0 else ", ") + text)
+            lines.write(text + "\n")
+        array.write("]")
+
+
+def used(words, folder):
+    """Run a Python process to its end; return the processor seconds it took and the most memory it held, in bytes."""
+    process = subprocess.Popen([sys.executable] + words, cwd=folder, env=environment(), stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = status
+    if status != 0:
+        raise RuntimeError("%s failed" % " ".join(words))
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def compared(what, ours, other, goal, folder):
+    """Measure two processes in turn; return the row of their processor time and that of their memory."""
+    rounds = [(used(ours, folder), used(other, folder)) for _ in range(PAIRS_VIEWS)]
+    rows = []
+    for column, unit in ((0, "ms"), (1, "MB")):
+        ratio = statistics.median(mine[column] / theirs[column] for mine, theirs in rounds)
+        mine, theirs = (statistics.median(side[column] for side in sides) for sides in zip(*rounds))
+        text = "" if goal[column] is None else "<= %g" % goal[column]
+        met = None if goal[column] is None else ratio <= goal[column]
+        rows.append(Row(what + ("" if column == 0 else ", peak"), mine, theirs, ratio, text, met, unit))
+    return rows
+
+
+def rows_views(folder):
+    """Yield the rows of views over many records, beside scripts of ten lines."""
+    if not hasattr(os, "wait4"):
+        yield skipped("views over %d records" % RECORDS, "os.wait4")
+        return
+    write_records(folder, "records", RECORDS)
+    write_records(folder, "tenth", RECORDS // 10)
+    view = ["-m", "knaif", "view"]
+    used(view + ["--sum", "messages", "tenth.json"], folder)
+    for kind, goal in (("json", 0.75), ("jsonl", 0.7)):
+        script = ["-c", VIEW_SCRIPTS[kind] + VIEW_SCRIPT_END]
+        for question, (options, shown) in VIEW_QUESTIONS.items():
+            what = "%s, %s" % (shown, "array" if kind == "json" else "JSONL")
+            name = "records." + kind
+            limit = 0.25 if kind == "json" and question != "sort" else None
+            rows = compared(what, view + options + [name], script + [question, name], (goal, limit), folder)
+            yield from rows if limit is not None else rows[:1]
+    options = VIEW_QUESTIONS["count"][0]
+    yield compared("--count-by, JSONL / a tenth of it", view + options + ["records.jsonl"],
+                   view + options + ["tenth.jsonl"], (None, 1.1), folder)[1]
+    yield compared("--count-by, JSONL, a script", ["knaif.py"] + view[2:] + options + ["records.jsonl"],
+                   script + ["count", "records.jsonl"], (None, None), folder)[0]
+
+
 def make_our_parser(knaif):
     """Return a function that parses LINE with the grammar of one command."""
     text, whole, number, flag = ({"type": kind} for kind in ("string", "integer", "number", "boolean"))
@@ -333,6 +435,7 @@ def rows(folder):
             file.write(text)
     shutil.copy(os.path.join(ROOT, "knaif.py"), folder)
     yield from rows_cold(folder)
+    yield from rows_views(folder)
     yield from rows_warm()
 
 
@@ -343,8 +446,8 @@ def show(row):
     """Return the columns of one row as texts."""
     if row.ratio is None:
         return (row.what, row.ours, row.other, "", "", "")
-    scale = 1e3 if row.unit == "ms" else 1e6
-    sides = ["%.1f %s" % (seconds * scale, row.unit) for seconds in (row.ours, row.other)]
+    scale = {"ms": 1e3, "us": 1e6, "MB": 1e-6}[row.unit]
+    sides = ["%.1f %s" % (figure * scale, row.unit) for figure in (row.ours, row.other)]
     met = {True: "yes", False: "NO", None: ""}[row.met]
     return (row.what, sides[0], sides[1], "%.2f" % row.ratio, row.goal, met)
 
@@ -352,7 +455,7 @@ def show(row):
 def main():
     version = ".".join(map(str, sys.version_info[:3]))
     print("Python %s; medians of pairs measured in turn; smaller is better unless the goal says 'times'" % version)
-    line = "%-32s %12s %12s %8s   %-12s %s"
+    line = "%-33s %12s %12s %8s   %-12s %s"
     print(line % ("what", "ours", "other side", "ratio", "goal", "met"))
     with tempfile.TemporaryDirectory() as folder:
         for row in rows(folder):

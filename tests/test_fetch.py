@@ -1799,3 +1799,85 @@ def test_a_download_is_streamed(serve, save):
 
 
 # Regressions
+
+
+# Regressions
+
+def answering(*parts):
+    """A raw loopback server that answers each connection with the next bytes and counts what it could send."""
+    import socket
+    import threading
+
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(8)
+    sent = [0]
+
+    def serve():
+        for part in parts:
+            try:
+                peer, _ = listener.accept()
+                peer.recv(65536)
+                for at in range(0, len(part), 10000):
+                    peer.sendall(part[at:at + 10000])
+                    sent[0] += 10000
+            except OSError:
+                pass
+            finally:
+                peer.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    return "http://127.0.0.1:%d/" % listener.getsockname()[1], sent, listener
+
+
+@pytest.mark.parametrize("answer, why", [
+    (b"HTTP/1.1 206 Partial\r\nContent-Range: bytes 0-2/100\r\nContent-Length: 3\r\n\r\nabc", "the server answered 206"),
+    (b"HTTP/1.1 204 None\r\n\r\n", "the server answered 204"),
+])
+def test_a_body_that_is_no_whole_file_is_not_saved(tmp_path, answer, why):
+    import io
+
+    url, _, listener = answering(answer)
+    failures = nk._fetch_download([{"url": url, "name": "f"}], str(tmp_path), env=nk.Env(stderr=io.BytesIO()),
+                                  private_hosts=True)
+    listener.close()
+    assert len(failures) == 1 and why in failures[0].message and os.listdir(tmp_path) == []
+
+
+def test_what_could_not_be_kept_counts_towards_the_total(tmp_path, monkeypatch):
+    import io
+
+    monkeypatch.setattr(nk, "FETCH_FILE_BYTES", 100_000)
+    monkeypatch.setattr(nk, "FETCH_FILES_BYTES", 300_000)
+    url, sent, listener = answering(*[b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 150_000] * 20)
+    items = [{"url": url, "name": "f%d" % number} for number in range(20)]
+    failures = nk._fetch_download(items, str(tmp_path), env=nk.Env(stderr=io.BytesIO()), private_hosts=True)
+    listener.close()
+    assert len(failures) <= 6 and "the rest is left out" in failures[-1].message and os.listdir(tmp_path) == []
+
+
+def test_a_cancel_ends_a_connection_attempt_that_hangs(monkeypatch):
+    import threading
+    import time
+
+    asked = threading.Event()
+
+    def hang(address, port, seconds):
+        asked.set()
+        time.sleep(5)
+        raise OSError
+
+    monkeypatch.setattr(nk, "_fetch_dial", hang)
+    cancel = nk.Cancel()
+    threading.Thread(target=lambda: asked.wait(5) and cancel.cancel(), daemon=True).start()
+    began = time.monotonic()
+    with pytest.raises(nk.Error) as caught:
+        nk.fetch("http://127.0.0.1:9/", allow_private_hosts=True, timeout=4, cancel=cancel)
+    assert caught.value.code == "REQUEST_ABORTED" and time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize("name", ["timeout", "body_timeout"])
+def test_a_deadline_no_clock_can_count_is_refused(name):
+    with pytest.raises(nk.Error) as caught:
+        nk.fetch("http://127.0.0.1:9/", allow_private_hosts=True, **{name: 10 ** 400})
+    assert caught.value.code == "BAD_REQUEST" and caught.value.message.startswith(name + " must be a number from 0 on")

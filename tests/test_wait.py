@@ -155,7 +155,7 @@ def test_a_poll_that_is_refused_keeps_its_own_code_and_the_job_is_named():
     assert failure(played.run(), 6) == {"error": "RATE_LIMITED", "message": "slowly", "retryable": True,
                                         "details": {"result": dict(BUSY, part=1)}, "hint": "wait a minute"}
     own = nk.Error("NOT_FOUND", "gone", details={"id": 7})
-    assert failure(Played(BUSY, own).run(), 4)["details"] == {"id": 7}
+    assert failure(Played(BUSY, own).run(), 4)["details"] == {"id": 7, "result": BUSY}
 
 
 def test_a_poll_that_breaks_or_is_called_wrongly_is_no_traceback():
@@ -628,3 +628,18 @@ def test_ctrl_c_ends_a_real_wait(jobs):
     process.send_signal(signal.SIGINT)
     told = failure(ended(process), 130)
     assert (told["error"], told["details"]["result"]["id"]) == ("REQUEST_ABORTED", "hung")
+
+
+def test_the_last_answer_stands_beside_details_that_a_poll_has_of_its_own():
+    from conftest import run_app
+
+    app = nk.App("t", expose=("cli",), wait={"go": nk.Wait("st", lambda result: {"id": "x"}, lambda result: False)})
+    app.command(name="go")(lambda: {"id": 1})
+
+    @app.command
+    def st(id: int) -> dict:
+        return {}
+
+    ran = run_app(app, "go", "--wait")
+    assert ran.code == 1 and ran.failure["error"] == "VALIDATION_ERROR"
+    assert ran.failure["details"]["result"] == {"id": 1} and ran.failure["details"]["issues"]
