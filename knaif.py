@@ -164,6 +164,7 @@ REG_PROGRESS_LINE_CHARACTERS = 79  # one line of the narrowest usual terminal, w
 REG_PROGRESS_PAUSE_SECONDS = 0.1  # between two drawings: smooth to the eye, nothing beside real work
 
 # MAIN
+MAIN_SECRET_BYTES = 4  # of a number that a file would have to guess to pass for lines of JSON
 MAIN_NEAR_RATIO = 0.5  # how alike two names are for difflib before one is a suggestion for the other
 MAIN_QUOTED_CHARACTERS = 200  # of a path, or of what a program said when it could not be imported: one line of it
 
@@ -8245,12 +8246,14 @@ class _ViewsReader:
     follows the end of an array or stands between records is refused with its place.
     """
 
-    def __init__(self, read: Callable[[int], bytes], name: str, *, strict: bool = False, lines: bool = False) -> None:
+    def __init__(self, read: Callable[[int], bytes], name: str, *, secret: int, strict: bool = False,
+                 lines: bool = False) -> None:
         import codecs
         import json.decoder
 
         self.read = read  #: number of bytes -> that many or fewer, none at the end
         self.name = name  #: what messages call the text
+        self.secret = secret  #: a number that no text can be made to hold on purpose
         self.only_lines = lines  #: every value stands on a line of its own, even one alone
         self.decoder = codecs.getincrementaldecoder("utf-8")()  #: bytes -> text
         limit = getattr(sys, "get_int_max_str_digits", int)()
@@ -8338,41 +8341,38 @@ class _ViewsReader:
         return self.take_single(mark)
 
     def take_items(self) -> list[Any] | None:
-        """Take the items up to the last place where one seems to end, all at once: their parsing as one array is the
-        proof. None: it was no such place, or there is none."""
+        """Take the items up to the last place where one seems to end, or None. Their parsing at once is the proof."""
         text, at = self.text, self.at
         cut = text.rfind(self.between, at) + 1 if self.between else 0
-        if cut <= at:
+        taken = self.parse(text[at:cut]) if cut > at else None
+        if taken is not None:
+            self.at = text.index("{", cut)
+        return taken
+
+    def take_lines(self) -> list[Any] | None:
+        """Take the lines that end in this block, or None.
+
+        Line ends become commas with a secret number between them: only if each of these numbers comes back at its
+        place among the values did every line hold one value, and no value a line end.
+        """
+        text, at = self.text, self.at
+        cut = text.rfind("\n", at)
+        ends = text.count("\n", at, max(cut, at))
+        taken = self.parse(text[at:cut].replace("\n", f",{self.secret},")) if cut > at else None
+        if taken is None or len(taken) != 2 * ends + 1 or taken[1::2].count(self.secret) != ends:
             return None
+        self.at = cut + 1
+        return taken[::2]
+
+    def parse(self, items: str) -> list[Any] | None:
+        """Return the values of a text that is values with commas between them, or None where it is not."""
         self.tries -= 1
-        whole = f"[{text[at:cut]}]"
+        whole = f"[{items}]"
         try:
             taken, end = self.scan(whole, 0)
         except (StopIteration, ValueError, RecursionError):
-            return None  # cut inside an item, or faulty
-        if end != len(whole):
-            return None
-        self.at = text.index("{", cut)
-        return list(taken)
-
-    def take_lines(self) -> list[Any] | None:
-        """Take the lines that end in this block, each of them one value and nothing else. None: they are not so."""
-        text, at, scan = self.text, self.at, self.scan
-        cut = text.rfind("\n", at)
-        if cut <= at:
-            return None
-        self.tries -= 1
-        taken = []
-        try:
-            for line in text[at:cut].split("\n"):
-                value, end = scan(line, 0)
-                if end < len(line) and line[end:] != "\r":
-                    return None
-                taken.append(value)
-        except (StopIteration, ValueError, RecursionError):
-            return None
-        self.at = cut + 1
-        return taken
+            return None  # cut inside a value, or faulty: taken one by one it shows
+        return list(taken) if end == len(whole) else None
 
     def take_single(self, mark: str) -> list[Any]:
         """Take the values that stand whole in this block with the mark behind them, one by one."""
@@ -11308,8 +11308,10 @@ def _main_feed(env: Env, fold: _ViewsFold, name: str, strict: bool) -> None:
     try:
         stream = _main_open(env, name)
         try:
-            reader = _ViewsReader(lambda size: _main_read(env, stream, size), shown, strict=strict,
-                                  lines=name.endswith(MAIN_LINES_ENDINGS))
+            reader = _ViewsReader(
+                lambda size: _main_read(env, stream, size), shown, strict=strict,
+                secret=int.from_bytes(env.random(MAIN_SECRET_BYTES), "big"), lines=name.endswith(MAIN_LINES_ENDINGS),
+            )
             fold.begin()
             for batch in reader.batches():
                 source = f" {'in' if reader.member else 'of'} {shown}" if name != "-" else ""
