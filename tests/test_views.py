@@ -556,3 +556,17 @@ def test_memory_does_not_grow_with_the_records(make, tokens):
 def test_view_help_shows_examples():
     shown = run_app(nk._main_app(), "view", "--help").out
     assert "\n  knaif view --count-by status < items.json\n" in shown and "--strict" in shown
+
+
+def test_srt_r1_many_columns_keep_every_value():
+    record = {f"column{number}": f"value-{number:02}" for number in range(33)}
+    lines = nk.view([record, record], table=list(record)).split("\n")
+    assert len(lines) == 3 and lines[1].split() == list(record.values())
+
+
+def test_agg_r1_a_view_acts_once_on_several_files(tmp_path):
+    for number in range(3):
+        (tmp_path / f"{number}.json").write_text(json.dumps([{"k": number, "s": "a"}, {"k": number + 10, "s": "b"}]))
+    names = [str(tmp_path / f"{number}.json") for number in range(3)]
+    assert run_app(nk._main_app(), "view", *names, "--sort", "k", "--top", "1").data == [{"k": 12, "s": "b"}]
+    assert run_app(nk._main_app(), "view", *names, "--count-by", "s").data == {"a": 3, "b": 3}
