@@ -9547,9 +9547,8 @@ def _fetch_check_options(request: _FetchRequest) -> None:
     for name in ("max_bytes", "max_redirects", "timeout", "body_timeout"):
         number = getattr(request, name)
         kinds = (int, float) if "timeout" in name else (int,)
-        if not isinstance(number, kinds) or isinstance(number, bool) or not 0 <= number <= float("inf"):
-            raise Error("BAD_REQUEST", f"{name} must be a number from 0 on, not {_json_show(number)}")
-        if "timeout" in name and number.bit_length() > FETCH_SECONDS_BITS if isinstance(number, int) else False:
+        huge = float in kinds and isinstance(number, int) and number.bit_length() > FETCH_SECONDS_BITS
+        if not isinstance(number, kinds) or isinstance(number, bool) or huge or not number >= 0:
             raise Error("BAD_REQUEST", f"{name} must be a number from 0 on, not {_json_show(number)}")
     for choice in (request.private, request.https_only, request.compressed):
         if not isinstance(choice, bool):  # the text "false" must lower no guard
