@@ -2,7 +2,7 @@
 PYTHON ?= python3
 ARGS ?=
 
-.PHONY: help demo test test-all fuzz bench bench-peers clean
+.PHONY: help demo test test-all fuzz kill bench bench-peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -19,6 +19,10 @@ test-all: ## run all tests with every Python 3.9 or newer that is found
 fuzz: export KNAIF_FUZZ_ROUNDS ?= 20
 fuzz: ## run the seeded fuzz tests, 20 times as long (KNAIF_FUZZ_ROUNDS=100 for 100 times)
 	@$(PYTHON) tests/run.py -m fuzz $(ARGS)
+
+kill: export KNAIF_KILLS ?= 2000
+kill: ## kill batches at random moments, 2,000 times (KNAIF_KILLS=100000 for longer), and see that nothing is lost
+	@$(PYTHON) tests/run.py tests/test_kill.py $(ARGS)
 
 bench: ## measure against the goals and print one table
 	@$(PYTHON) tests/run.py --bench $(ARGS)

@@ -20,25 +20,28 @@ Environment: KNAIF_TRACE=1 prints the traceback of an unexpected exception on st
 Nothing else is read that your own program did not name.
 
 SECTIONS
-  LIMITS  every number with unit and reason
-  ERRORS  Error, RegistrationError, the one table of codes and exit codes
-  JSON    strict loads, dumps, canonical form, digests, JSON pointer
-  ENV     Env: argv, streams, environ, cwd, clock, sleep, random; human() for text shown to people
-  FILES   atomic and exclusive writes, private files, bounded reads
-  PATHS   the sandbox: resolve below a root, open below a root
-  FORMAT  formats, ECMA-262 patterns
-  SCHEMA  JSON Schema 2020-12 compiled to closures; issues as data
-  TYPES   Arg, Opt, Field, Shape; text -> JSON values; JSON <-> typed Python values
-  SHAPES  annotations, functions, options and raw schemas -> Shapes
-  REG     Command, Call, Outcome, Ctx, Service, command, native, the table of framework options, Registry, names
-  ARGV    tokens to values, never argparse
-  CALL    Engine: find, admit, run; Admitted; Approval
-  VIEWS   count-by, sum, by, sort, top, table over a result; pure
-  HELP    top-level and per-command help, search, completion scripts; pure text from the registry
-  FETCH   guarded HTTP; downloads
-  WAIT    --wait: ask for an asynchronous result until it is final
-  APP     App: puts the sections together, routing, output, exit
-  MAIN    the commands of `python3 knaif.py`, main(), the guard
+  LIMITS   every number with unit and reason
+  ERRORS   Error, RegistrationError, the one table of codes and exit codes
+  JSON     strict loads, dumps, canonical form, digests, JSON pointer
+  ENV      Env: argv, streams, environ, cwd, clock, sleep, random; human() for text shown to people
+  FILES    atomic and exclusive writes, private files, bounded reads, the lock, the journal
+  PATHS    the sandbox: resolve below a root, open below a root
+  FORMAT   formats, ECMA-262 patterns
+  SCHEMA   JSON Schema 2020-12 compiled to closures; issues as data
+  TYPES    Arg, Opt, Field, Shape; text -> JSON values; JSON <-> typed Python values
+  SHAPES   annotations, functions, options and raw schemas -> Shapes
+  REG      Command, Call, Outcome, Ctx, Service, command, native, the table of framework options, Registry, names
+  ARGV     tokens to values, never argparse
+  CALL     Engine: find, admit, run; Admitted; Approval
+  VIEWS    count-by, sum, by, sort, top, table over a result; pure
+  HELP     top-level and per-command help, search, completion scripts; pure text from the registry
+  FETCH    guarded HTTP; downloads
+  WAIT     --wait: ask for an asynchronous result until it is final
+  STREAM   Invoker, line protocol
+  BATCH    resumable batch
+  PROFILE  named profiles
+  APP      App: puts the sections together, routing, output, exit
+  MAIN     the commands of `python3 knaif.py`, main(), the guard
 
 Stability: the names in __all__ keep their meaning within a major version; everything else may change.
 The licence text stands at the end of the file.
@@ -79,6 +82,9 @@ __all__ = [
     "view",  # VIEWS
     "fetch",  # FETCH
     "Wait",  # WAIT
+    "Invoker", "stream_command",  # STREAM
+    "batch_command",  # BATCH
+    "config_dir", "ProfileStore", "profile_commands",  # PROFILE
     "App", "completion_command",  # APP
 ]
 
@@ -108,6 +114,10 @@ ERRORS_QUOTED_CHARACTERS = 60  # how much of a token a refusal repeats: enough t
 # FILES
 FILES_STAGE_NAMES = 1000  # names a process tries for an unfinished file: more than it has threads or leftovers
 FILES_SHOWN_CHARACTERS = 200  # of a path in a command to run: cut, it would be another path
+FILES_LOCK_PAUSE_SECONDS = 0.1  # between two looks at a lock that is waited for
+FILES_BLOCK_BYTES = 256 * 1024  # one read of a journal: many records, and still in a processor's cache
+FILES_PAGE_BYTES = 4096  # one read for a single record: holds most of them
+FILES_SECTOR_BYTES = 512  # the smallest unit that a disk writes, and so loses
 
 # PATHS
 PATHS_COMPONENT_BYTES = 255  # one name between slashes: NAME_MAX of every common file system
@@ -216,6 +226,22 @@ WAIT_SECONDS = 600  # before a wait gives up, unless the program or --wait-timeo
 WAIT_LONGEST_SECONDS = 1_000_000_000  # thirty years: more is the same to a person, and too much for a clock
 WAIT_JITTER = 0.1  # part by which a pause varies, so that many waits begun together do not poll together
 WAIT_SLICE_SECONDS = 0.25  # one wait for anything: so soon does a cancelled call end
+
+# STREAM
+STREAM_LINE_BYTES = 8 * 1024 * 1024  # one line: the same as one value at a door
+STREAM_ID_CHARACTERS = 256  # of an id, or digits: room for any key a program makes, small enough to repeat and to index
+
+# PROFILE
+PROFILE_BYTES = 1024 * 1024  # one profile: an address, credentials, a chain of certificates
+PROFILE_LOCK_SECONDS = 10  # a change by another process is waited for: its write takes milliseconds
+PROFILE_STDIN_SECONDS = 600  # for the first byte where --stdin asks for it: a password manager may ask its owner first
+PROFILE_NAMES_SHOWN = 20  # names listed in a refusal
+
+# BATCH
+BATCH_SALT_BYTES = 16  # random bytes that keep the arguments of a call from being guessed from its digest
+BATCH_SHARDS = 100_000  # parts of one input: more than any scheduler starts
+BATCH_SHARD_DIGITS = 6  # of a number that names one
+BATCH_IDS_SHOWN = 100  # ids of unknown outcome in a report; the rest is counted
 # endregion LIMITS
 
 
@@ -1037,6 +1063,17 @@ class Env:
                 os.set_blocking(1, True)  # print() loses what a full pipe does not take at once
             _env_line_buffer(self.is_terminal("stdout"))
 
+    def take_stdin(self) -> Any:
+        """Return standard input as a binary stream, None where it is closed, and leave nothing of it to anyone else.
+
+        Where the descriptors are owned, descriptor 0 becomes /dev/null: a child process, or a handler that reads
+        input, must not eat the lines that were meant for a loop around it. Changes the whole process.
+        """
+        if self._owned and self.stdin is not None and _env_descriptor(self.stdin) == 0:
+            self.stdin = open(os.dup(0), "rb", buffering=0)
+            _env_send_nowhere(0)
+        return self.stdin
+
     def finish(self) -> None:
         """Deliver the last output, so that the interpreter finds nothing to fail at; after own_descriptors() alone.
 
@@ -1177,7 +1214,7 @@ def _env_line_buffer(on: bool) -> None:
 # endregion ENV
 
 
-# region FILES -- atomic and exclusive writes, private files, bounded reads
+# region FILES -- atomic and exclusive writes, private files, bounded reads, the lock, the journal
 # needs: LIMITS ERRORS JSON
 # What the module writes is never seen half done: the bytes go to a new file beside the target (its name begins
 # with ".new-"), which then takes the target's name in one step. Killed at any moment, the target is the old file or
@@ -1188,11 +1225,15 @@ def _env_line_buffer(on: bool) -> None:
 # Systems without POSIX owners and modes (Windows) keep such files by their folder's access list; there only "a
 # regular file of one name" is checked.
 #
-# Every failure is an Error: NOT_FOUND, CONFLICT, FORBIDDEN (not private), OUTPUT_FAILED, BAD_REQUEST.
+# Every failure is an Error: NOT_FOUND, CONFLICT, FORBIDDEN (not private), OUTPUT_FAILED, BAD_REQUEST, LOCKED,
+# JOURNAL_DAMAGED.
 
 FILES_MODE = 0o600  # a file that nobody else may read
 FILES_FOLDER_MODE = 0o700  # a folder that nobody else may enter
 FILES_STAGE_PREFIX = ".new-"  # begins the name of a file that is not finished
+FILES_LOCK_OFFSET = 2**30  # of the one byte that Windows locks: whoever asks may still read the text before it
+FILES_SEAL = b',"sha256":"'  # stands before the digest of a record
+FILES_SEAL_SIZE = len(FILES_SEAL) + 64 + 2  # with the digest and the end of the object
 
 
 def _files_flags(*names: str) -> int:
@@ -1293,7 +1334,7 @@ def _files_publish(stage: str, path: str, exclusive: bool) -> None:
             _files_remove(path)
             raise
     else:
-        os.unlink(stage)
+        _files_remove(stage)  # killed before this, the file has two names: see _files_remove_twins
 
 
 def _files_sync_folder(folder: str) -> None:
@@ -1389,6 +1430,7 @@ def _files_judge(state: os.stat_result, path: str) -> None:
     import stat
 
     mode = stat.S_IMODE(state.st_mode)
+    names = state.st_nlink - (_files_remove_twins(state, path) if state.st_nlink > 1 else 0)
     user = os.geteuid() if hasattr(os, "geteuid") else None
     copy = "run (umask 077; cp {old} {new} && mv -f {new} {old})"  # puts a private file in the place of a link
     for wrong, why in (
@@ -1396,12 +1438,29 @@ def _files_judge(state: os.stat_result, path: str) -> None:
         (not stat.S_ISREG(state.st_mode), "is not a regular file; put a regular file there"),
         (user not in (None, state.st_uid), "belongs to another user; look at it, then run sudo chown {user} {old}"),
         (user is not None and mode & 0o077, "is open to other users (mode {mode:04o}); run chmod 600 {old}"),
-        (state.st_nlink != 1, "has {names} names (hard links); " + copy),
+        (names != 1, "has {names} names (hard links); " + copy),
     ):
         if wrong:
             old, new = _files_shell(path), _files_shell(path + ".new")
-            why = why.format(old=old, new=new, user=user, mode=mode, names=state.st_nlink)
+            why = why.format(old=old, new=new, user=user, mode=mode, names=names)
             raise Error("FORBIDDEN", f"{_json_show(path)} {why}")
+
+
+def _files_remove_twins(state: os.stat_result, path: str) -> int:
+    """Remove what an exclusive write that was killed left beside its file: the same file under a name for staging.
+
+    Returns how many names are gone. Writes file.
+    """
+    folder, gone = os.path.dirname(path), 0
+    try:
+        for name in os.listdir(folder or os.curdir):
+            twin = os.path.join(folder, name)
+            if name.startswith(FILES_STAGE_PREFIX) and os.path.samestat(os.lstat(twin), state):
+                os.unlink(twin)
+                gone += 1
+    except OSError:
+        pass  # the file keeps its second name, which is refused
+    return gone
 
 
 def _files_judge_folder(state: os.stat_result, path: str) -> None:
@@ -1439,6 +1498,410 @@ def _files_private_directory(path: str) -> None:
     except (OSError, ValueError) as error:
         raise _files_failure("OUTPUT_FAILED", "make the folder", path, error, "choose another place") from error
     _files_judge_folder(state, path)
+
+
+def _files_open_writable(path: str, *names: str) -> int:
+    """Return a descriptor for reading and writing a private file, whatever its folder is; names: further flags.
+
+    Raises: FORBIDDEN, OSError, ValueError.
+    """
+    try:
+        _files_judge(os.lstat(path), path)  # for the words of the refusal, as in _files_open_private
+    except FileNotFoundError:
+        pass  # to be made, or missed by open
+    descriptor = os.open(path, os.O_RDWR | _files_flags("O_NOFOLLOW", "O_NONBLOCK", *names), FILES_MODE)
+    try:
+        _files_judge(os.fstat(descriptor), path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _files_sync(descriptor: int) -> None:
+    """Make durable what was written to a file: its bytes and its length. Writes file."""
+    if sys.platform == "darwin":  # where fsync stops at the cache of the drive
+        import fcntl
+
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+        except OSError:
+            pass  # no such thing on this file system
+    getattr(os, "fdatasync", os.fsync)(descriptor)
+
+
+# The lock belongs to the open file, so the system frees it when its holder dies, however that happens. The file is
+# never deleted: of two processes one could hold the deleted file and the other the new one. Its text, "process 4711
+# on HOST", serves messages alone; the time of the last change tells since when.
+
+
+def _files_flock(descriptor: int, kind: str) -> bool:
+    """Take (LOCK_EX, LOCK_SH) or free (LOCK_UN) the lock of an open file; False when another open file has it."""
+    import errno
+
+    try:
+        try:
+            import fcntl
+
+            fcntl.flock(descriptor, getattr(fcntl, kind) | fcntl.LOCK_NB)
+        except ImportError:
+            import msvcrt
+
+            windows: Any = msvcrt
+            os.lseek(descriptor, FILES_LOCK_OFFSET, os.SEEK_SET)
+            windows.locking(descriptor, windows.LK_UNLCK if kind == "LOCK_UN" else windows.LK_NBLCK, 1)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise
+        return False
+    return True
+
+
+def _files_lock_holder(path: str) -> str | None:
+    """Return who holds the lock at a path, in words for a message; None when nobody does. Reads file.
+
+    To find out, the lock is taken for a moment, shared: _FilesLock looks twice.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _files_flags("O_NOFOLLOW", "O_NONBLOCK"))
+    except (OSError, ValueError):
+        return None  # what nobody could open, or nobody made, nobody holds
+    try:
+        if _files_flock(descriptor, "LOCK_SH"):
+            return None
+        from time import gmtime, strftime
+
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        text = str(os.read(descriptor, FILES_SHOWN_CHARACTERS), "utf-8")
+        if text.startswith("process ") and text.isprintable():
+            return text + strftime(" since %Y-%m-%dT%H:%M:%SZ", gmtime(os.fstat(descriptor).st_mtime))
+    except (OSError, OverflowError, ValueError):
+        pass
+    finally:
+        os.close(descriptor)
+    return "another process"
+
+
+class _FilesLock:
+    """A lock that one open file in the whole system holds, to be used with `with` or by take and free.
+
+    path: a private file beside what it protects, made when missing.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path  #: of the lock file
+        self._file = -1  #: descriptor that holds the lock, or -1
+        self._owner = 0  #: process that took it: a forked child has the same open file
+
+    def take(
+        self,
+        *,
+        wait_seconds: float = 0.0,
+        clock: Callable[[], float] | None = None,
+        sleep: Callable[[float], object] | None = None,
+    ) -> None:
+        """Take the lock, or wait for it as long as told (with a clock in seconds and a way to sleep).
+
+        Raises: LOCKED naming the holder, FORBIDDEN (the file is not private), OUTPUT_FAILED (it cannot be made).
+        """
+        start = clock() if clock is not None else 0.0
+        try:
+            while not (self._try() or self._try()):  # twice: the file was replaced meanwhile, or somebody only looked
+                if sleep is None or clock is None or not clock() - start < wait_seconds:
+                    holder = _files_lock_holder(self.path) or "another process"
+                    raise Error("LOCKED", f"{_json_show(self.path)} is locked by {holder}; wait until it has ended")
+                sleep(FILES_LOCK_PAUSE_SECONDS)
+        except (OSError, ValueError) as error:
+            remedy = "choose a place that can be written"
+            raise _files_failure("OUTPUT_FAILED", "lock", self.path, error, remedy) from error
+
+    def _try(self) -> bool:
+        """Take the lock if it is free and its file still stands at the path."""
+        descriptor = _files_open_writable(self.path, "O_CREAT")
+        try:
+            if not _files_flock(descriptor, "LOCK_EX"):
+                return False
+            if not os.path.samestat(os.fstat(descriptor), os.lstat(self.path)):
+                return False
+            if hasattr(os, "fchmod"):
+                os.fchmod(descriptor, FILES_MODE)  # the umask may have taken our own bits away
+            self._name_holder(descriptor)
+            self._file, self._owner, descriptor = descriptor, os.getpid(), -1
+            return True
+        except FileNotFoundError:
+            return False  # deleted meanwhile
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    @staticmethod
+    def _name_holder(descriptor: int) -> None:
+        """Write who we are into the lock file. Writes file."""
+        host = f" on {os.uname().nodename}" if hasattr(os, "uname") else ""
+        try:
+            os.ftruncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(descriptor, f"process {os.getpid()}{host}".encode("utf-8", "replace"))
+        except OSError:
+            pass  # a full disk: the lock holds without words
+
+    def free(self) -> None:
+        """Free the lock; a forked child only lets go of it, for it belongs to the process that took it."""
+        descriptor, self._file = self._file, -1
+        if descriptor < 0:
+            return
+        try:
+            if self._owner == os.getpid():
+                os.ftruncate(descriptor, 0)
+                _files_flock(descriptor, "LOCK_UN")  # closing is not enough while a forked child has the file open
+        except OSError:
+            pass
+        finally:
+            os.close(descriptor)
+
+    def __enter__(self) -> _FilesLock:
+        self.take()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.free()
+
+
+# A journal is a private file of records, one a line, that only grows:
+#
+#     {"seq":0, ...,"sha256":"<64 hexadecimal digits>"}
+#
+# sha256 is over the digits of the record before (none for record 0) and this line's own bytes before `,"sha256"`. So
+# nothing can be changed, dropped, doubled or moved without being noticed, up to the last record.
+#
+# What a crash leaves is mended by the first write. The end is torn when the last line has no line end and no valid
+# digest, or when whole sectors of it are NULs: some file systems store the length of a file before its bytes. A last
+# record without line end is whole. Anything else is damage, which no crash makes: it is refused, and nothing changed.
+
+
+def _files_is_lost(data: bytes, offset: int) -> bool:
+    """Tell whether data at this offset of a file holds NULs, and these fill sectors as a crash leaves them. Pure."""
+    first = -offset % FILES_SECTOR_BYTES
+    sectors = [data[:first]]
+    for begin in range(first, len(data), FILES_SECTOR_BYTES):
+        sectors.append(data[begin : begin + FILES_SECTOR_BYTES])
+    holes = [sector for sector in sectors if b"\0" in sector]
+    return bool(holes) and not any(sector.strip(b"\0") for sector in holes)
+
+
+def _files_find_record(line: bytes, before: bytes) -> tuple[int, bytes]:
+    """Return the size (without line end) and digest of the whole record that a line begins with, or 0. Pure.
+
+    before: the digest of the record before. Reads the line once, however often it looks like the end of a record.
+    """
+    from hashlib import sha256
+
+    state, done, at = sha256(before), 0, line.find(FILES_SEAL)
+    while at >= 0:
+        state.update(line[done:at])
+        digest, done = state.hexdigest().encode(), at
+        if line.startswith(FILES_SEAL + digest + b'"}', at):
+            return at + FILES_SEAL_SIZE, digest
+        at = line.find(FILES_SEAL, at + 1)
+    return 0, b""
+
+
+class _FilesJournal:
+    """Records that survive a crash; the lines above say how they are written and verified.
+
+    path: of the file. One writer at a time: whoever adds holds a lock. Records are objects without "seq" and "sha256".
+    """
+
+    def __init__(self, path: str) -> None:
+        from json.decoder import JSONDecoder
+
+        self.path = path  #: of the journal
+        self.torn = 0  #: bytes of an unfinished record at the end, known after all records were read
+        self._file = -1  #: descriptor, or -1
+        self._decode = JSONDecoder().decode  #: not the strict reader: the digest vouches for what was written
+        self._end: tuple[int, int, bytes] | None = None  #: offset, number and digest before the next record to write
+        self._next = (0, 0, b"")  #: the same for the next record to add
+        self._queue: list[bytes] = []  #: lines that were added and not yet written
+        self._lead = b""  #: line end that the last record in the file lacks
+        self._is_dirty = False  #: whether something behind the last record must be cut off first
+
+    def create(self, header: Mapping[str, Any]) -> None:
+        """Make the journal with record 0, durable when this returns, and open it. Writes file.
+
+        Raises: CONFLICT when something stands at the path, OUTPUT_FAILED, _JsonFault.
+        """
+        self.close()
+        self._end = self._next
+        self.add(header)
+        _files_write(self.path, b"".join(self._queue), durable=True, exclusive=True)
+        self.open()
+
+    def open(self) -> dict[str, Any]:
+        """Open an existing journal and return record 0.
+
+        Raises: NOT_FOUND, FORBIDDEN (not private), JOURNAL_DAMAGED (record 0 is not whole), OUTPUT_FAILED.
+        """
+        self.close()
+        try:
+            self._file = _files_open_writable(self.path)
+            # What a killed process wrote may be in memory only, and the caller is going to rely on it.
+            _files_sync(self._file)
+            return next(self._scan())[1]
+        except Error:
+            self.close()
+            raise
+        except FileNotFoundError as error:
+            remedy = "give the path of a journal that exists"
+            raise _files_failure("NOT_FOUND", "open", self.path, error, remedy) from error
+        except (OSError, ValueError) as error:
+            remedy = "give a journal that this program may write"
+            raise _files_failure("OUTPUT_FAILED", "open", self.path, error, remedy) from error
+
+    def records(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the offset and the content of each record after record 0, verified one by one. Reads file.
+
+        Raises: JOURNAL_DAMAGED at the first record that is not sound, BAD_REQUEST when the file cannot be read.
+        """
+        from itertools import islice
+
+        return islice(self._scan(), 1, None)
+
+    def read_at(self, offset: int) -> dict[str, Any]:
+        """Return the record at an offset once more, from the file, verified against the one before. Reads file.
+
+        Raises: JOURNAL_DAMAGED, BAD_REQUEST when the file cannot be read.
+        """
+        lines = self._lines(max(offset - FILES_SEAL_SIZE - 1, 0), FILES_PAGE_BYTES)
+        before = next(lines, b"")[len(FILES_SEAL) : -3] if offset else b""
+        line = next(lines, b"")
+        size, _ = _files_find_record(line, before)
+        return self._read(line[:size], "a record", offset)
+
+    def add(self, record: Mapping[str, Any]) -> int:
+        """Queue a record for the next flush and return the offset that it will have. Raises: _JsonFault."""
+        from hashlib import sha256
+
+        if self._end is None:
+            for _ in self._scan():
+                pass
+        offset, number, before = self._next
+        body = _json_dumps({"seq": number, **record})[:-1].encode()
+        digest = sha256(before + body).hexdigest().encode()
+        line = body + FILES_SEAL + digest + b'"}\n'
+        self._queue.append(line)
+        self._next = (offset + len(line), number + 1, digest)
+        return offset
+
+    def flush(self) -> None:
+        """Write all that is queued, durable when this returns. Writes file.
+
+        Raises: OUTPUT_FAILED; then the file ends where it did before, and what was queued is dropped.
+        """
+        interrupt = None
+        while self._queue and self._end is not None:
+            start = self._end[0] - len(self._lead)
+            try:
+                self._write(start, self._lead + b"".join(self._queue))
+            except KeyboardInterrupt as error:
+                interrupt = error  # what has happened is recorded first
+            except OSError as error:
+                try:
+                    os.ftruncate(self._file, start)
+                except OSError:
+                    pass  # it is cut off before the next write
+                self._next, self._queue = self._end, []
+                remedy = "remove the cause, then go on with the same journal"
+                raise _files_failure("OUTPUT_FAILED", "write", self.path, error, remedy) from error
+            else:
+                self._end, self._queue, self._lead, self.torn = self._next, [], b"", 0
+        if interrupt is not None:
+            raise interrupt
+
+    def close(self) -> None:
+        """Close the file; what is queued and not flushed is dropped."""
+        descriptor, self._file = self._file, -1
+        self._end, self._next, self._queue = None, (0, 0, b""), []
+        self._lead, self._is_dirty, self.torn = b"", False, 0
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _write(self, start: int, data: bytes) -> None:
+        """Write data at an offset, as the new end of the file. Raises: OSError."""
+        if self._is_dirty:
+            os.ftruncate(self._file, start)
+            os.fsync(self._file)
+        self._is_dirty = True
+        os.lseek(self._file, start, os.SEEK_SET)
+        while data:
+            data = data[os.write(self._file, data) :]
+        _files_sync(self._file)
+        self._is_dirty = False
+
+    def _scan(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the offset and the content of each record, then set what add and flush go on from."""
+        from hashlib import sha256
+
+        offset, number, digest = 0, 0, b""
+        lead, torn = b"", 0
+        lines = self._lines(0, FILES_BLOCK_BYTES)
+        for line in lines:
+            size, after = len(line) - 1, sha256(digest + line[: -FILES_SEAL_SIZE - 1]).hexdigest().encode()
+            if not line.endswith(FILES_SEAL + after + b'"}\n'):
+                size, after = _files_find_record(line, digest)
+                rest = line[size:]
+                is_torn = _files_is_lost(rest, offset + size) or not size and not line.endswith(b"\n")
+                if rest and not (is_torn and next(lines, None) is None):
+                    raise self._damage(f"record {number + bool(size)}", offset + size)
+                lead, torn = b"\n" if size else b"", len(rest)
+                if not size:
+                    break
+            yield offset, self._read(line[:size], f"record {number}", offset)
+            offset, number, digest = offset + size + 1, number + 1, after
+        if number == 0:
+            raise self._damage("record 0", 0)
+        if self._end is None:
+            self._end = self._next = (offset, number, digest)
+            self._lead, self.torn, self._is_dirty = lead, torn, torn > 0
+
+    def _lines(self, offset: int, block_bytes: int) -> Iterator[bytes]:
+        """Yield the lines of the file from an offset on, with their line ends; the last one may have none."""
+        from io import BytesIO
+
+        pieces = []  # of one line
+        while True:
+            try:
+                os.lseek(self._file, offset, os.SEEK_SET)  # others read and write between two blocks
+                block = os.read(self._file, block_bytes)
+            except OSError as error:
+                remedy = "give a journal that this program may read"
+                raise _files_failure("BAD_REQUEST", "read", self.path, error, remedy) from error
+            offset += len(block)
+            for piece in BytesIO(block):
+                pieces.append(piece)
+                if piece.endswith(b"\n"):
+                    yield b"".join(pieces)
+                    pieces = []
+            if not block:
+                break
+        if pieces:
+            yield b"".join(pieces)
+
+    def _read(self, line: bytes, place: str, offset: int) -> dict[str, Any]:
+        """Return the content of a whole record."""
+        try:
+            record: dict[str, Any] = self._decode(str(line[:-FILES_SEAL_SIZE], "utf-8") + "}")
+            return record
+        except (ValueError, RecursionError):  # which nobody wrote by this class
+            raise self._damage(place, offset) from None
+
+    def _damage(self, place: str, offset: int) -> Error:
+        """Return the refusal of a journal whose sound part ends at this offset."""
+        old, new = _files_shell(self.path), _files_shell(self.path + ".new")
+        remedy = f"run (umask 077; head -c {offset} {old} > {new} && mv -f {new} {old}) to lose what follows"
+        remedy = remedy if offset else "remove it to lose what it holds"
+        message = f"journal {_json_show(self.path)} is damaged in {place} (sound up to byte {offset})"
+        return Error("JOURNAL_DAMAGED", f"{message}; restore it from a copy, or {remedy}")
 # endregion FILES
 
 
@@ -1813,9 +2276,9 @@ class Sandbox:
 
 # region FORMAT -- formats, ECMA-262 patterns
 # needs: (nothing)
-# A format is a name, the words for what it expects, and a check of text: no module of the standard library is asked
-# for an opinion (datetime, ipaddress and urllib accept too much), and nothing is imported but unicodedata, when a
-# name has characters outside ASCII, and re for patterns.
+# A format is a name, the words for what it expects, and a check of text. The standard library is asked about IPv6 alone
+# (its other readers accept too much); the grammars of RFCs are written in the language of re. Dates, times, decimals
+# and UUIDs, the formats of annotations, import nothing: re costs half a start of the interpreter.
 #
 # Pattern: ECMA-262 with the u flag, read by one scanner and written again in the language of re, so that `$` is the
 # very end, `\d` `\w` `\b` are ASCII, `\s` and `.` are ECMA's, and what only Python understands (`\Z`, `(?P<n>..)`,
@@ -1826,16 +2289,9 @@ FORMAT_DIGITS = frozenset("0123456789")
 FORMAT_HEX = frozenset("0123456789abcdefABCDEF")
 FORMAT_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 FORMAT_ALNUM = FORMAT_LETTERS | FORMAT_DIGITS
-FORMAT_USERINFO = FORMAT_ALNUM | frozenset("-._~!$&'()*+,;=:%")  # RFC 3986: unreserved, sub-delims, ":", escapes
-FORMAT_REG_NAME = FORMAT_USERINFO - frozenset(":")
-FORMAT_PATH = FORMAT_USERINFO | frozenset("@/")
-FORMAT_QUERY = FORMAT_PATH | frozenset("?")
-FORMAT_ATEXT = FORMAT_ALNUM | frozenset("!#$%&'*+-/=?^_`{|}~")  # RFC 5322 3.2.3
-FORMAT_LITERALS = FORMAT_QUERY | frozenset("#[]")  # RFC 6570 2.1, with erratum 6937 ("'")
 FORMAT_LABEL_CHARACTERS = 63  # RFC 1035 2.3.4
 FORMAT_HOST_CHARACTERS = 253  # RFC 1035 3.1: 255 octets less the first length and the root
 FORMAT_LOCAL_OCTETS = 64  # RFC 5321 4.5.3.1.1
-FORMAT_PREFIX_DIGITS = 4  # RFC 6570 2.4.1: max-length below 10,000
 FORMAT_OWN = ("decimal", "iso-date-time", "iso-time")  # of annotations, no JSON Schema's: always judged
 FORMAT_EXPONENT_DIGITS = 4  # of a decimal: arithmetic with a longer one takes all memory
 FORMAT_PATTERN_CHARACTERS = 10_000  # re needs up to 10 us for each
@@ -1843,6 +2299,38 @@ FORMAT_ASSIGNED_END = 0x40000  # planes 0 to 3; above it categories change only 
 FORMAT_EDGES = (
     0x40000, 0xE0001, 0xE0002, 0xE0020, 0xE0080, 0xE0100, 0xE01F0, 0xF0000, 0xFFFFE, 0x100000, 0x10FFFE
 )  # fmt: skip
+#: What no label holds (RFC 5892 2.3, 2.4, 2.6, 2.9), first and last of each run
+FORMAT_UNJOINED = (
+    "\u0640\u0640\u07fa\u07fa\u302e\u302f\u3031\u3035\u303b\u303b\u034f\u034f\u17b4\u17b5\u180b\u180f"
+    "\ufe00\ufe0f\U000e0100\U000e01ef\u20d0\u20ff\U0001d100\U0001d24f\u1100\u11ff\ua960\ua97f\ud7b0\ud7ff"
+)
+
+# Grammars in the language of re: no text fits a rule in two ways, so that each takes linear time. What stands outside
+# ASCII is folded (see _format_fold); whether each % begins an escape is asked once, ahead of all else.
+FORMAT_ESCAPES = "(?!.*%(?![0-9A-Fa-f]{2}))"
+FORMAT_NAME = r"-\w.~!$&'()*+,;=%\xa0"  # in classes: unreserved and sub-delims of RFC 3986, and escapes
+FORMAT_URI_PARTS = r"(?:([A-Za-z0-9+.-]+):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?"  # RFC 3986 appendix B
+FORMAT_URI_REST = (  # RFC 3986 3, from behind the scheme: authority and path, or path; query, fragment
+    r"(?://(?:[<name>:]*@)?(?:\[(?:[vV][0-9A-Fa-f]+\.[-\w.~!$&'()*+,;=:]+|([0-9A-Fa-f:.]+))\]|[<name>]*)(?::[0-9]*)?"
+    r"(?:/[<name>:@/]*)?|(?!//)[<name>:@/]*)(?:\?[<name>:@/?\x80]*)?(?:#[<name>:@/?]*)?"
+).replace("<name>", FORMAT_NAME)
+FORMAT_URI = FORMAT_ESCAPES + "[A-Za-z][A-Za-z0-9+.-]*:" + FORMAT_URI_REST
+FORMAT_REFERENCE = FORMAT_ESCAPES + "(?:[A-Za-z][A-Za-z0-9+.-]*:|(?![^/?#]*:))" + FORMAT_URI_REST
+FORMAT_TEMPLATE = (  # RFC 6570 2, without the operators it reserves, with erratum 6937 ("'")
+    r"[<literal>]*(?:\{[+#./;?&]?<variable>(?:,<variable>)*\}[<literal>]*)*"
+).replace("<literal>", FORMAT_NAME + r":@/?#\[\]\x80").replace(
+    "<variable>", r"[\w%]+(?:\.[\w%]+)*(?:\*|:[1-9][0-9]{0,3})?"
+)  # fmt: skip
+FORMAT_LOCAL = (  # RFC 5321 4.1.2: words with dots between them, or text in quotes
+    r"(?:[-\w!#$%&'*+/=?^`{|}~\xa0]+\.)*[-\w!#$%&'*+/=?^`{|}~\xa0]+" r'|"(?:[ !#-\[\]-~\xa0]|\\[ -~])*"'
+)
+FORMAT_DURATION = (  # RFC 3339 appendix A: units in order and without a gap (P1Y2D and PT1H1S have one)
+    "P(?:[0-9]+W|(?=.)(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)?"
+    "(?:T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+S))?)"
+)
+FORMAT_POINTER = "(?:/[^~]*(?:~[01][^~]*)*)?"  # RFC 6901 3
+#: draft-bhutton-relative-json-pointer-00, with its index steps (1+2/a)
+FORMAT_RELATIVE_POINTER = "(?:0|[1-9][0-9]*)(?:[+-][1-9][0-9]*)?(?:#|%s)" % FORMAT_POINTER
 
 
 def _format_is_made_of(text: str, allowed: frozenset[str]) -> bool:
@@ -1851,44 +2339,35 @@ def _format_is_made_of(text: str, allowed: frozenset[str]) -> bool:
 
 def _format_is_date(text: str) -> bool:
     """RFC 3339 full-date; year 0000 is one."""
-    if len(text) != 10 or text[4] != "-" or text[7] != "-":
-        return False
     year, month, day = text[:4], text[5:7], text[8:]
-    if not FORMAT_DIGITS.issuperset(year + month + day) or not "01" <= month <= "12":
+    if len(text) != 10 or text[4] + text[7] != "--" or not FORMAT_DIGITS.issuperset(year + month + day):
         return False
-    if month == "02":
-        leap = int(year) % 4 == 0 and (int(year) % 100 != 0 or int(year) % 400 == 0)
-        return "01" <= day <= ("29" if leap else "28")
-    return "01" <= day <= ("30" if month in ("04", "06", "09", "11") else "31")
+    leap = int(year[:2] if year[2:] == "00" else year[2:]) % 4 == 0
+    days = {"02": 29 if leap else 28, "04": 30, "06": 30, "09": 30, "11": 30}.get(month, 31)
+    return "01" <= month <= "12" and 1 <= int(day) <= days
 
 
 def _format_is_time(text: str) -> bool:
     """RFC 3339 full-time; second 60 only where it is 23:59 in UTC."""
     clock, rest = text[:8], text[8:]
-    if len(clock) != 8 or clock[2] != ":" or clock[5] != ":" or not rest:
+    if rest[:1] == ".":
+        digits, rest = rest, rest[1:].lstrip("0123456789")
+        if len(digits) - len(rest) < 2:
+            return False
+    rest = "+00:00" if rest in ("Z", "z") else rest
+    fields = clock.split(":") + rest[1:].split(":")
+    if rest[:1] not in ("+", "-") or list(map(len, fields)) != [2] * 5 or not FORMAT_DIGITS.issuperset("".join(fields)):
         return False
-    hour, minute, second = clock[:2], clock[3:5], clock[6:]
-    if rest[0] == ".":
-        digits = rest[1:].rstrip("Zz") if rest[-1] in "Zz" else rest[1:-6]
-        if not _format_is_made_of(digits, FORMAT_DIGITS):
-            return False
-        rest = rest[1 + len(digits) :]
-    shift = 0
-    if rest not in ("Z", "z"):
-        if len(rest) != 6 or rest[0] not in "+-" or rest[3] != ":":
-            return False
-        if not FORMAT_DIGITS.issuperset(rest[1:3] + rest[4:]) or rest[1:3] > "23" or rest[4:] > "59":
-            return False
-        shift = int(rest[1:3]) * 60 + int(rest[4:])
-        shift = -shift if rest[0] == "+" else shift
-    if not FORMAT_DIGITS.issuperset(hour + minute + second) or hour > "23" or minute > "59" or second > "60":
+    hour, minute, second, hours, minutes = map(int, fields)
+    if hour > 23 or minute > 59 or hours > 23 or minutes > 59:
         return False
-    minutes = int(hour) * 60 + int(minute) + shift
-    return second < "60" or (minutes % 60 == 59 and minutes // 60 % 24 == 23)
+    shift = hours * 60 + minutes
+    minutes = hour * 60 + minute + (shift if rest[0] == "-" else -shift)
+    return second < 60 or (second == 60 and minutes % 60 == 59 and minutes // 60 % 24 == 23)
 
 
-def _format_is_date_time(text: str) -> bool:
-    return text[10:11] in ("T", "t") and _format_is_date(text[:10]) and _format_is_time(text[11:])
+def _format_is_date_time(text: str, is_time: Callable[[str], bool]) -> bool:
+    return text[10:11] in ("T", "t") and _format_is_date(text[:10]) and is_time(text[11:])
 
 
 def _format_is_iso_time(text: str) -> bool:
@@ -1898,41 +2377,14 @@ def _format_is_iso_time(text: str) -> bool:
     return _format_is_time(text[:5] + seconds + text[5:] + offset)
 
 
-def _format_is_iso_date_time(text: str) -> bool:
-    return text[10:11] in ("T", "t") and _format_is_date(text[:10]) and _format_is_iso_time(text[11:])
-
-
 def _format_is_decimal(text: str) -> bool:
     """RFC 8259 number, with an optional plus and an exponent that decimal.Decimal holds without effort."""
-    number, mark, exponent = text[text[:1] in ("+", "-") :].replace("E", "e").partition("e")
+    number, mark, power = text[text[:1] in ("+", "-") :].replace("E", "e").partition("e")
     whole, point, fraction = number.partition(".")
-    power = exponent[exponent[:1] in ("+", "-") :]
-    return (
-        _format_is_made_of(whole, FORMAT_DIGITS)
-        and (whole[0] != "0" or whole == "0")
-        and (not point or _format_is_made_of(fraction, FORMAT_DIGITS))
-        and (not mark or _format_is_made_of(power, FORMAT_DIGITS))
-        and len(power) <= FORMAT_EXPONENT_DIGITS
-    )
-
-
-def _format_is_duration(text: str) -> bool:
-    """RFC 3339 appendix A: units in order and without a gap (P1Y2D and PT1H1S have one)."""
-    date, mark, time = text[1:].partition("T")
-    if text[:1] != "P" or not (date or time) or (mark and not time):
-        return False
-    for part, units in ((date, ("YMD", "W")[date[-1:] == "W" and not mark]), (time, "HMS")):
-        letters, number = "", False
-        for character in part:
-            if character in FORMAT_DIGITS:
-                number = True
-            elif number:
-                letters, number = letters + character, False
-            else:
-                return False
-        if number or letters not in units:
-            return False
-    return True
+    power = power[power[:1] in ("+", "-") :]
+    parts = [whole] + [fraction] * bool(point) + [power] * bool(mark)
+    good = all(_format_is_made_of(part, FORMAT_DIGITS) for part in parts) and len(power) <= FORMAT_EXPONENT_DIGITS
+    return good and (whole[0] != "0" or whole == "0")
 
 
 def _format_is_uuid(text: str) -> bool:
@@ -1942,76 +2394,47 @@ def _format_is_uuid(text: str) -> bool:
 
 def _format_is_ipv4(text: str) -> bool:
     parts = text.split(".")
-    if len(parts) != 4 or not all(_format_is_made_of(part, FORMAT_DIGITS) and len(part) <= 3 for part in parts):
-        return False
-    return all(str(int(part)) == part and int(part) <= 255 for part in parts)
+    return len(parts) == 4 and all(
+        FORMAT_DIGITS.issuperset(part) and 0 < len(part) <= 3 and part == str(int(part)) and int(part) <= 255
+        for part in parts
+    )
 
 
 def _format_is_ipv6(text: str) -> bool:
     """RFC 4291 2.2, without zone and prefix."""
-    head, gap, tail = text.partition("::")
-    groups = (head.split(":") if head else []) + (tail.split(":") if tail else [])
-    count = len(groups)
-    if groups and "." in groups[-1] and text.endswith(groups[-1]):
-        if not _format_is_ipv4(groups.pop()):
-            return False
-        count += 1
-    return all(len(group) <= 4 and _format_is_made_of(group, FORMAT_HEX) for group in groups) and (
-        count <= 7 if gap else count == 8
-    )
+    from ipaddress import IPv6Address
 
-
-def _format_is_pointer(text: str) -> bool:
-    """RFC 6901 3."""
-    return text[:1] in ("", "/") and all(part[:1] in ("0", "1") for part in text.split("~")[1:])
-
-
-def _format_is_relative_pointer(text: str) -> bool:
-    """draft-bhutton-relative-json-pointer-00, with its index steps (1+2/a)."""
-    rest = text.lstrip("0123456789")
-    number = text[: len(text) - len(rest)]
-    if not number or (number[0] == "0" and number != "0"):
+    try:
+        IPv6Address(text)
+    except ValueError:
         return False
-    if rest[:1] in ("+", "-"):
-        after = rest[1:].lstrip("0123456789")
-        step, rest = rest[1 : len(rest) - len(after)], after
-        if not step or step[0] == "0":
-            return False
-    return rest == "#" or _format_is_pointer(rest)
+    # Early 3.9 takes an IPv4 address at its end in another spelling.
+    return "%" not in text and ("." not in text or _format_is_ipv4(text.rpartition(":")[2]))
 
 
-def _format_is_ucs(character: str, private: bool) -> bool:
-    """RFC 3987 ucschar, and iprivate where `private`: what stands outside ASCII in an IRI."""
+def _format_fold(character: str) -> str:
+    """Return what stands for a character in a grammar: \xa0 for ucschar and \x80 for iprivate of RFC 3987."""
     code = ord(character)
+    if code < 0x80:
+        return character
     if code < 0xA0 or 0xD800 <= code < 0xE000 or code & 0xFFFE == 0xFFFE or 0xFDD0 <= code < 0xFDF0:
-        return False
+        return "\0"
     if 0xE000 <= code < 0xF900 or code >= 0xF0000:
-        return private
-    return not 0xFFF0 <= code < 0x10000 and not 0xE0000 <= code < 0xE1000
+        return "\x80"
+    return "\0" if 0xFFF0 <= code < 0x10000 or 0xE0000 <= code < 0xE1000 else "\xa0"
 
 
-def _format_is_component(text: str, allowed: frozenset[str], wide: bool, private: bool = False) -> bool:
-    """Characters of `allowed` and whole escapes; where `wide` also the characters of an IRI."""
-    if not allowed.issuperset(text):
-        if not wide or not all(_format_is_ucs(character, private) for character in set(text) - allowed):
-            return False
-    return "%" not in text or all(
-        len(part) >= 2 and FORMAT_HEX.issuperset(part[:2]) for part in text.split("%")[1:]
-    )
+def _format_fits(text: str, rule: str, wide: bool = False) -> bool:
+    """Tell whether text fits a rule in the language of re, whose groups are IPv6 addresses.
 
+    wide: characters outside ASCII are judged too, by what _format_fold puts in their place; else there are none.
+    """
+    import re
 
-def _format_split_uri(text: str) -> tuple[str | None, str | None, str, str | None, str | None]:
-    """Return scheme, authority, path, query and fragment (RFC 3986 appendix B), unjudged; None where absent. Pure."""
-    rest, mark, fragment = text.partition("#")
-    rest, asked, query = rest.partition("?")
-    scheme, colon, after = rest.partition(":")
-    if not colon or "/" in scheme or not _format_is_made_of(scheme, FORMAT_ALNUM | frozenset("+-.")):
-        scheme, after, colon = "", rest, ""
-    authority = None
-    if after.startswith("//"):
-        authority, slash, path = after[2:].partition("/")
-        after = slash + path
-    return scheme if colon else None, authority, after, query if asked else None, fragment if mark else None
+    if not text.isascii():
+        text = "".join(map(_format_fold, text)) if wide else "\0"
+    found = re.fullmatch(rule, text)  # \w is ASCII in what is folded
+    return found is not None and all(_format_is_ipv6(address) for address in found.groups() if address is not None)
 
 
 def _format_unquote(text: str) -> str:
@@ -2025,9 +2448,12 @@ def _format_unquote(text: str) -> str:
 
 def _format_join_uri(base: str, reference: str) -> str:
     """Resolve a URI reference without fragment against a base (RFC 3986 5.2). Pure."""
-    scheme, authority, path, query, _ = _format_split_uri(reference)
+    import re
+
+    split: Any = re.compile(FORMAT_URI_PARTS).match
+    scheme, authority, path, query = split(reference).groups()
     if scheme is None:
-        scheme, base_authority, base_path, base_query, _ = _format_split_uri(base)
+        scheme, base_authority, base_path, base_query = split(base).groups()
         if authority is None:
             authority = base_authority
             if not path:
@@ -2047,74 +2473,10 @@ def _format_join_uri(base: str, reference: str) -> str:
     return head + path + ("?" + query if query is not None else "")
 
 
-def _format_is_authority(text: str, wide: bool) -> bool:
-    user, at, place = text.rpartition("@")
-    if at and not _format_is_component(user, FORMAT_USERINFO, wide):
-        return False
-    if place.startswith("["):
-        literal, _, port = place[1:].partition("]")
-        if literal[:1] in ("v", "V"):
-            version, dot, address = literal[1:].partition(".")
-            good = _format_is_made_of(version, FORMAT_HEX) and _format_is_made_of(address, FORMAT_USERINFO - {"%"})
-        else:
-            good = _format_is_ipv6(literal)
-        return good and "]" in place and (not port or (port[0] == ":" and FORMAT_DIGITS.issuperset(port[1:])))
-    host, _, port = place.partition(":")
-    return FORMAT_DIGITS.issuperset(port) and _format_is_component(host, FORMAT_REG_NAME, wide)
-
-
-def _format_is_reference(text: str, wide: bool, absolute: bool) -> bool:
-    """RFC 3986 4.1 (RFC 3987 where `wide`); `absolute`: a scheme is needed."""
-    scheme, authority, path, query, fragment = _format_split_uri(text)
-    if scheme is None:
-        if absolute or ":" in path.partition("/")[0]:
-            return False
-    elif scheme[0] not in FORMAT_LETTERS:
-        return False
-    return (
-        (authority is None or _format_is_authority(authority, wide))
-        and _format_is_component(path, FORMAT_PATH, wide)
-        and _format_is_component(query or "", FORMAT_QUERY, wide, True)
-        and _format_is_component(fragment or "", FORMAT_QUERY, wide)
-    )
-
-
-def _format_is_uri_template(text: str) -> bool:
-    """RFC 6570, without the operators it reserves."""
-    literals = []
-    for index, part in enumerate(text.split("{")):
-        inside, brace, after = part.partition("}")
-        if index == 0:
-            after = part
-        elif not brace:
-            return False
-        elif not all(map(_format_is_variable, inside[inside[:1] in tuple("+#./;?&") :].split(","))):
-            return False
-        literals.append(after)
-    return all(_format_is_component(part, FORMAT_LITERALS, True, True) for part in literals)
-
-
-def _format_is_variable(text: str) -> bool:
-    name, colon, length = text.partition(":")
-    if colon:
-        if not _format_is_made_of(length, FORMAT_DIGITS) or length[0] == "0" or len(length) > FORMAT_PREFIX_DIGITS:
-            return False
-    elif name[-1:] == "*":
-        name = name[:-1]
-    return all(part and _format_is_component(part, FORMAT_ALNUM | {"_", "%"}, False) for part in name.split("."))
-
-
 def _format_is_email(text: str, wide: bool) -> bool:
     """RFC 5321 mailbox; `wide`: RFC 6531."""
-    local, at, domain = text.rpartition("@")
-    if not at or len(local.encode("utf-8", "surrogatepass")) > FORMAT_LOCAL_OCTETS:
-        return False
-    plain = "".join(c for c in local if ord(c) < 128 or not _format_is_ucs(c, False)) if wide else local
-    if len(local) > 1 and local[0] == local[-1] == '"':
-        body = plain[1:-1].replace("\\\\", "").replace('\\"', "")
-        if not all(" " <= character <= "~" for character in body) or '"' in body or body[-1:] == "\\":
-            return False
-    elif not all(local.split(".")) or not (FORMAT_ATEXT | {"."}).issuperset(plain):
+    local, _, domain = text.rpartition("@")
+    if len(local.encode("utf-8", "surrogatepass")) > FORMAT_LOCAL_OCTETS or not _format_fits(local, FORMAT_LOCAL, wide):
         return False
     if domain[:1] == "[" and domain[-1:] == "]":
         literal = domain[1:-1]
@@ -2129,13 +2491,20 @@ def _format_is_hostname(text: str) -> bool:
 
 def _format_is_label(label: str) -> bool:
     good = _format_is_made_of(label, FORMAT_ALNUM | {"-"}) and "-" not in (label[0], label[-1])
-    if not good or len(label) > FORMAT_LABEL_CHARACTERS or label[:4].lower() != "xn--":
-        return good and len(label) <= FORMAT_LABEL_CHARACTERS
-    try:
-        wide = label[4:].lower().encode("ascii").decode("punycode")
-    except (UnicodeError, OverflowError):
+    if not good or len(label) > FORMAT_LABEL_CHARACTERS:
         return False
+    if label[:4].lower() != "xn--":
+        return True
+    wide = _format_read_punycode(label)
     return not wide.isascii() and _format_is_wide_label(wide) and wide.encode("punycode") == label[4:].lower().encode()
+
+
+def _format_read_punycode(label: str) -> str:
+    """Return what stands behind the xn-- of a label (RFC 3492), "" for nothing that could. Pure."""
+    try:
+        return label[4:].lower().encode("ascii").decode("punycode")
+    except (UnicodeError, OverflowError):
+        return ""
 
 
 def _format_host_ascii(text: str) -> str | None:
@@ -2143,7 +2512,9 @@ def _format_host_ascii(text: str) -> str | None:
     if len(text) > FORMAT_HOST_CHARACTERS:
         return None
     labels = []
-    for label in text.replace("\u3002", ".").replace("\uff0e", ".").replace("\uff61", ".").split("."):
+    for mark in "\u3002\uff0e\uff61":
+        text = text.replace(mark, ".")
+    for label in text.split("."):
         if not label.isascii():
             if not _format_is_wide_label(label):
                 return None
@@ -2167,9 +2538,10 @@ def _format_is_wide_label(label: str) -> bool:
 
     if "-" in (label[0], label[-1]) or label[2:4] == "--" or category(label[0])[0] == "M":
         return False
-    if normalize("NFC", label) != label or not all(
-        _format_is_label_character(label, index) for index in range(len(label))
-    ):
+    digits = {ord(character) >> 4 for character in label if category(character) == "Nd"}
+    if normalize("NFC", label) != label or digits >= {0x66, 0x6F}:  # both kinds of Arabic digits (A.8, A.9)
+        return False
+    if not all(_format_is_label_character(label, index) for index in range(len(label))):
         return False
     kinds = [bidirectional(character) for character in label]
     if not {"R", "AL", "AN"}.intersection(kinds):
@@ -2202,17 +2574,10 @@ def _format_is_label_character(label: str, index: int) -> bool:
         return bool(before) and name(before, "").startswith("HEBREW")
     if character == "\u30fb":
         return any(name(c, "").startswith(("HIRAGANA", "KATAKANA L", "CJK", "IDEOGRAPHIC")) for c in label)
-    if 0x660 <= code <= 0x669 or 0x6F0 <= code <= 0x6F9:
-        other = 0x6F0 if code <= 0x669 else 0x660
-        return not any(other <= ord(c) <= other + 9 for c in label)
     if code in (0x200C, 0x200D):
         return bool(before) and (combining(before) == 9 or (code == 0x200C and _format_is_joined(label, index)))
-    if code in (0x640, 0x7FA, 0x302E, 0x302F, 0x3031, 0x3032, 0x3033, 0x3034, 0x3035, 0x303B, 0x34F, 0x17B4, 0x17B5):
+    if any(first <= character <= last for first, last in zip(FORMAT_UNJOINED[::2], FORMAT_UNJOINED[1::2])):
         return False
-    for first, last in ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF), (0x20D0, 0x20FF), (0x1D100, 0x1D24F),
-                        (0x1100, 0x11FF), (0xA960, 0xA97F), (0xD7B0, 0xD7FF)):  # fmt: skip
-        if first <= code <= last:
-            return False
     stable = normalize("NFKC", normalize("NFKC", character).casefold()) == character
     return stable and category(character) in ("Ll", "Lu", "Lo", "Nd", "Lm", "Mn", "Mc")
 
@@ -2453,15 +2818,12 @@ def _format_read_escape(source: str, at: int) -> tuple[int | None, str, int]:
 
 
 def _format_read_hex(source: str, at: int, kind: str) -> tuple[int, int]:
-    digits, end = source[at : at + (2 if kind == "x" else 4)], at + (2 if kind == "x" else 4)
+    size = 2 if kind == "x" else 4
+    digits, end = source[at : at + size], at + size
     if kind == "u" and digits[:1] == "{":
-        digits = source[at + 1 :].partition("}")[0]
-        end = at + 2 + len(digits)
-        if len(digits) > 8 or not source[at + 1 :].startswith(digits + "}"):
-            digits = ""
-    elif len(digits) != end - at:
-        digits = ""
-    if not _format_is_made_of(digits, FORMAT_HEX) or int(digits, 16) > 0x10FFFF:
+        digits, closing, _ = source[at + 1 : at + 10].partition("}")
+        size, end = len(digits) if closing else 0, at + 2 + len(digits)
+    if len(digits) != size or not _format_is_made_of(digits, FORMAT_HEX) or int(digits, 16) > 0x10FFFF:
         raise ValueError("\\%s does not name a character" % kind)
     return int(digits, 16), end
 
@@ -2470,10 +2832,9 @@ def _format_read_property(name: str) -> str:
     """Return the short name of a General_Category. Raises: ValueError for others, which unicodedata does not tell."""
     words = FORMAT_CATEGORIES.split()
     key, equals, value = name.rpartition("=")
-    short = next((short for short, long in zip(words[::2], words[1::2]) if value in (short, long)), "")
-    if not short or (equals and key not in ("General_Category", "gc")):
+    if value not in words or (equals and key not in ("General_Category", "gc")):
         raise ValueError("\\p{%s} is no general category" % name[:40])
-    return short
+    return words[words.index(value) // 2 * 2]
 
 
 def _format_property(short: str, negated: bool) -> str:
@@ -2492,35 +2853,34 @@ def _format_property(short: str, negated: bool) -> str:
 
 def _format_is_pattern(text: str) -> bool:
     try:
-        _format_pattern(text, judge=True)
+        return bool(_format_pattern(text, judge=True))
     except ValueError:
         return False
-    return True
 
 
 #: name -> what it expects, in words; its check; and what the check takes beside the text
 FORMAT_CHECKS: dict[str, Any] = {
     "date": ("a date (YYYY-MM-DD)", _format_is_date),
-    "date-time": ("a date and time (YYYY-MM-DDThh:mm:ssZ)", _format_is_date_time),
+    "date-time": ("a date and time (YYYY-MM-DDThh:mm:ssZ)", _format_is_date_time, _format_is_time),
     "decimal": ("a decimal number", _format_is_decimal),
-    "duration": ("a duration (P1DT12H)", _format_is_duration),
+    "duration": ("a duration (P1DT12H)", _format_fits, FORMAT_DURATION),
     "email": ("an email address", _format_is_email, False),
     "hostname": ("a host name", _format_is_hostname),
     "idn-email": ("an email address", _format_is_email, True),
     "idn-hostname": ("a host name", _format_is_idn_hostname),
     "ipv4": ("an IPv4 address", _format_is_ipv4),
     "ipv6": ("an IPv6 address", _format_is_ipv6),
-    "iri": ("an IRI", _format_is_reference, True, True),
-    "iri-reference": ("an IRI or relative reference", _format_is_reference, True, False),
-    "iso-date-time": ("an ISO 8601 date and time", _format_is_iso_date_time),
+    "iri": ("an IRI", _format_fits, FORMAT_URI, True),
+    "iri-reference": ("an IRI or relative reference", _format_fits, FORMAT_REFERENCE, True),
+    "iso-date-time": ("an ISO 8601 date and time", _format_is_date_time, _format_is_iso_time),
     "iso-time": ("an ISO 8601 time", _format_is_iso_time),
-    "json-pointer": ("a JSON pointer", _format_is_pointer),
+    "json-pointer": ("a JSON pointer", _format_fits, FORMAT_POINTER, True),
     "regex": ("an ECMA-262 pattern", _format_is_pattern),
-    "relative-json-pointer": ("a relative JSON pointer", _format_is_relative_pointer),
+    "relative-json-pointer": ("a relative JSON pointer", _format_fits, FORMAT_RELATIVE_POINTER, True),
     "time": ("a time with its offset (hh:mm:ssZ)", _format_is_time),
-    "uri": ("a URI", _format_is_reference, False, True),
-    "uri-reference": ("a URI or relative reference", _format_is_reference, False, False),
-    "uri-template": ("a URI template", _format_is_uri_template),
+    "uri": ("a URI", _format_fits, FORMAT_URI),
+    "uri-reference": ("a URI or relative reference", _format_fits, FORMAT_REFERENCE),
+    "uri-template": ("a URI template", _format_fits, FORMAT_ESCAPES + FORMAT_TEMPLATE, True),
     "uuid": ("a UUID", _format_is_uuid),
 }
 
@@ -2546,6 +2906,7 @@ def _format_check(name: str, text: str) -> bool | None:
 # must pass, None where every value does: {"type": "string"} costs one look-up and no call. A test takes the value and
 # the steps that are left; it returns None, or a list of faults. A fault is a list, [rule, value, innermost key, ...,
 # outermost key]: whoever went into a member appends its key on the way out, so that valid data never builds a location.
+# (In types: Callable[[Any, list[int]], list[Any] | None]; the functions made here say Any.)
 #
 # References are followed when the graph is built. A node is a schema under the dynamic anchors bound on the way to it;
 # so $dynamicRef is an edge like any other. A schema that applies to one value without end is found in the graph, and
@@ -2554,6 +2915,8 @@ def _format_check(name: str, text: str) -> bool | None:
 
 SCHEMA_NULL = None.__class__
 SCHEMA_ANY = (bool, SCHEMA_NULL, str, int, float, list, dict)  # bool before int, whose subclass it is
+SCHEMA_NO_TEXT = (bool, SCHEMA_NULL, int, float)
+SCHEMA_ONE_PIECE = (*SCHEMA_NO_TEXT, str)
 SCHEMA_PLAIN: dict[Any, Any] = {str: str.__str__, int: int.__int__, float: float.__float__, list: list, dict: dict}
 SCHEMA_TYPES = {
     "array": ("an array", (list,)),
@@ -2569,6 +2932,21 @@ SCHEMA_DRAFTS = {
     "http://json-schema.org/draft-07/schema": 7,
     "https://json-schema.org/draft/2019-09/schema": 19,
     "https://json-schema.org/draft/2020-12/schema": 20,
+}
+#: what a keyword takes, in words: its Python class, and where it holds schemas (one, or an array of them; map)
+SCHEMA_TAKES = {
+    "": (object, ""),
+    "a URI reference": (str, ""),
+    "a non-empty array of schemas": (list, "one"),
+    "a pattern": (str, ""),
+    "a schema": (object, "one"),
+    "a string": (str, ""),
+    "an array": (list, ""),
+    "an array of schemas": (list, "one"),
+    "an object": (dict, "map"),
+    "an object of schemas": (dict, "map"),
+    "the name of a format": (str, ""),
+    "true or false": (bool, ""),
 }
 SCHEMA_MEMBERS = ("properties", "patternProperties", "additionalProperties")
 SCHEMA_MISSING = object()  # the value of a member that is not there, the schema of a reference to nothing
@@ -2775,8 +3153,9 @@ class Validator:
         hidden: locations of secrets, also none where all are out of their places; no issue shows a value that stands
         there, nor, unless hidden is None, a key or value that may be a secret misplaced: only the kind of it.
         """
-        faults = self._find_faults(value)[:SCHEMA_ISSUES]
-        return [_schema_issue(fault, hidden or (), True if hidden is None else self.schema) for fault in faults]
+        faults = self._find_faults(value)
+        root = True if hidden is None else self.schema
+        return faults and [_schema_issue(fault, hidden or (), root) for fault in faults[:SCHEMA_ISSUES]]
 
     def check(self, value: Any) -> None:
         """Return where a value fits. Pure. Raises: VALIDATION_ERROR with all issues in its details."""
@@ -2800,19 +3179,20 @@ class Validator:
 class _SchemaNode(dict):  # type: ignore[type-arg]
     """A schema under its dynamic anchors: class of a value -> test or None; see the head of this section."""
 
-    __slots__ = ("schema", "base", "scope", "where", "tests", "each", "late", "joined", "inside", "marks", "whole")
+    __slots__ = "make schema base scope where tests each late joined inside marks whole".split()
 
-    def __init__(self, schema: Any, base: str, scope: tuple[tuple[str, str], ...], where: tuple[Any, ...]) -> None:
+    def __init__(self, make: Any, schema: Any, base: str, scope: tuple[Any, ...], where: tuple[Any, ...]) -> None:
+        self.make: _SchemaCompiler = make  #: until the node is closed
         self.schema = schema  #: an object
         self.base = base  #: URI of the resource it belongs to
         self.scope = scope  #: (name, resource) of each dynamic anchor bound on the way here
         self.where = where  #: "#" or the reference that led here, and the keys from there, for messages
-        self.tests: list[tuple[tuple[Any, ...], Callable[..., Any]]] = []  #: with the classes they are for
-        self.each: list[Callable[[Any], Any]] = []  #: make the test of a class, when those of `inside` are made
-        self.late: dict[Any, Callable[..., Any]] = {}  #: class -> test that is asked when all others are passed
+        self.tests: dict[Any, list[Any]] = {}  #: class -> its tests
+        self.each: list[Any] = []  #: make the test of a class, when those of `inside` are made
+        self.late: dict[Any, Any] = {}  #: class -> test that is asked when all others are passed
         self.joined: list[_SchemaNode] = []  #: nodes that must hold too (allOf, references)
         self.inside: list[_SchemaNode] = []  #: all nodes that are applied to the same value
-        self.marks: list[Callable[..., bool]] = []  #: add to a set what is evaluated; true where everything is
+        self.marks: list[Any] = []  #: add to a set what is evaluated; true where everything is
         self.whole: set[bool] = set()  #: unevaluated* leave nothing over: True for objects, False for arrays
 
     def __missing__(self, kind: type) -> Any:
@@ -2823,14 +3203,43 @@ class _SchemaNode(dict):  # type: ignore[type-arg]
                 return test and (lambda value, state: test(plain(value), state))
         return _schema_refuse(("type", "a JSON value", None))
 
+    def child(self, schema: Any, *keys: Any) -> _SchemaNode:
+        """Return the node of a schema that stands in this one under these keys."""
+        return self.make.node(schema, self.base, self.scope, self.where + keys)
+
+    def within(self, schema: Any, *keys: Any) -> _SchemaNode:
+        """The same for a schema that is applied to the same value."""
+        child = self.child(schema, *keys)
+        self.inside.append(child)
+        return child
+
+    def branches(self, keyword: str, value: list[Any]) -> list[_SchemaNode]:
+        """The same for an array of them."""
+        return [self.within(part, keyword, index) for index, part in enumerate(value)]
+
+    def add(self, test: Any, *kinds: Any) -> None:
+        """Let values of these classes pass a test."""
+        for kind in kinds:
+            self.tests.setdefault(kind, []).append(test)
+
+    def check(self, kinds: Any, keyword: str, expected: str, good: Callable[[Any], Any]) -> None:
+        """Refuse values of these classes that are not good."""
+        rule = (keyword, expected, None)
+        self.add(lambda value, state: None if good(value) else [[rule, value]], *kinds)
+
+    def want(self, keyword: str, good: bool, wanted: str) -> None:
+        """Refuse a keyword whose value is not what it takes."""
+        if not good:
+            got = _json_show(self.schema[keyword])
+            raise self.make.fail(self.where, "%s takes %s, got %s" % (_json_show(keyword), wanted, got))
+
     def close(self) -> None:
         """Make the one test of each class; those of `inside` are made already."""
         for kind in SCHEMA_ANY:
             if kind in self:  # refused by `type`
                 continue
-            tests = [test for kinds, test in self.tests if kind in kinds]
             others = [maker(kind) for maker in self.each] + [part[kind] for part in self.joined]
-            tests += [test for test in dict.fromkeys(others) if test is not None]
+            tests = self.tests.get(kind, []) + [test for test in dict.fromkeys(others) if test is not None]
             self[kind] = _schema_all(tests, bool(others))
             first, late = self[kind], self.late.get(kind)
             if late:
@@ -2847,7 +3256,7 @@ def _schema_all(tests: Sequence[Callable[..., Any]], fans: bool) -> Callable[...
         return tests[0] if tests else None
     parts = tuple(tests)
 
-    def test(value: Any, state: list[int]) -> list[Any] | None:
+    def test(value: Any, state: Any) -> Any:
         if fans:
             _schema_spend(state, 2 * len(parts))
         faults = None
@@ -2866,9 +3275,9 @@ def _schema_spend(state: list[int], steps: int) -> None:
         raise _SchemaOver
 
 
-def _schema_fits(node: _SchemaNode, value: Any, state: list[int]) -> bool:
+def _schema_faults(node: _SchemaNode, value: Any, state: list[int]) -> Any:
     test = node[value.__class__]
-    return test is None or test(value, state) is None
+    return test and test(value, state)
 
 
 def _schema_mark(node: _SchemaNode, value: Any, state: list[int], seen: set[Any], own: bool = False) -> bool:
@@ -2884,16 +3293,16 @@ def _schema_mark(node: _SchemaNode, value: Any, state: list[int], seen: set[Any]
 class _SchemaCompiler:
     """Builds the graph of one schema and knows its documents."""
 
-    def __init__(self, resources: Mapping[str, Any] | Callable[[str], Any] | None, assert_formats: bool) -> None:
+    def __init__(self, resources: Any, assert_formats: bool) -> None:
         self.resources = resources  #: given by the caller
         self.assert_formats = assert_formats  #: whether `format` must hold whatever the dialect says
         self.documents: dict[str, tuple[Any, str]] = {}  #: URI -> schema and its own URI
         self.dialects: dict[str, tuple[int, Any]] = {}  #: resource -> draft (7, 19, 20) and vocabularies (None: all)
         self.anchors: dict[tuple[str, str], Any] = {}  #: (resource, name) -> schema
         self.dynamic: dict[str, dict[str, Any]] = {}  #: resource -> dynamic anchor ("" for $recursiveAnchor) -> schema
-        self.nodes: dict[tuple[int, str, tuple[tuple[str, str], ...]], _SchemaNode] = {}  #: by identity of the schema
+        self.nodes: dict[Any, _SchemaNode] = {}  #: by identity of the schema, base and scope
         self.made: list[_SchemaNode] = []  #: in the order in which they are filled
-        self.always = _SchemaNode({}, "", (), ("#",))  #: the schema true
+        self.always = _SchemaNode(None, {}, "", (), ())  #: the schema true
         self.always.close()
         self.never = self.make_never(("false", "nothing", "is not allowed"))  #: the schema false
 
@@ -2909,6 +3318,7 @@ class _SchemaCompiler:
         closed: set[int] = set()
         for node in self.made:
             self.close(node, closed)
+            del node.make  # with all documents and anchors
         return root
 
     def close(self, start: _SchemaNode, closed: set[int]) -> None:
@@ -2931,7 +3341,7 @@ class _SchemaCompiler:
 
     def make_never(self, rule: Any) -> _SchemaNode:
         """Return a node that refuses every value by this rule."""
-        node = _SchemaNode({}, "", (), ("#",))
+        node = _SchemaNode(None, {}, "", (), ())
         node.update(dict.fromkeys(SCHEMA_ANY, _schema_refuse(rule)))
         return node
 
@@ -2939,12 +3349,6 @@ class _SchemaCompiler:
         """Return the refusal of what stands at a place of the schema."""
         place = where[0] + _json_pointer(where[1:])
         return RegistrationError("the schema %sis faulty: %s" % ("" if place == "#" else "at %s " % place, reason))
-
-    def want(self, node: _SchemaNode, keyword: str, good: bool, wanted: str) -> None:
-        """Refuse a keyword whose value is not what it takes."""
-        if not good:
-            got = _json_show(node.schema[keyword])
-            raise self.fail(node.where, "%s takes %s, got %s" % (_json_show(keyword), wanted, got))
 
     def index(self, schema: Any, base: str, dialect: tuple[int, Any]) -> None:
         """Note the resources and anchors of a document; they stand only where a keyword holds schemas."""
@@ -2977,8 +3381,9 @@ class _SchemaCompiler:
                 self.dynamic.setdefault(base, {}).setdefault(name, schema)
             for keyword, value in schema.items():
                 row = SCHEMA_KEYWORDS.get(keyword)
-                if row is not None and row[3] and isinstance(value, (dict, list)):
-                    parts = value if isinstance(value, list) else value.values() if row[3] == "map" else (value,)
+                holds = row and SCHEMA_TAKES[row[3]][1]
+                if holds and isinstance(value, (dict, list)):
+                    parts = value if isinstance(value, list) else value.values() if holds == "map" else (value,)
                     queue.extend((part, base, dialect) for part in parts if isinstance(part, dict))
 
     def read_dialect(self, uri: str, outer: tuple[int, Any]) -> tuple[int, Any]:
@@ -3077,40 +3482,25 @@ class _SchemaCompiler:
             where, settled = (reference,), True
         node = self.nodes.get((id(schema), base, scope))
         if node is None:
-            node = self.nodes[id(schema), base, scope] = _SchemaNode(schema, base, scope, where)
+            node = self.nodes[id(schema), base, scope] = _SchemaNode(self, schema, base, scope, where)
             self.made.append(node)
         return node
-
-    def child(self, node: _SchemaNode, schema: Any, *keys: Any) -> _SchemaNode:
-        """Return the node of a schema that stands in another under these keys."""
-        return self.node(schema, node.base, node.scope, node.where + keys)
-
-    def within(self, node: _SchemaNode, schema: Any, *keys: Any) -> _SchemaNode:
-        """The same for a schema that is applied to the same value."""
-        child = self.child(node, schema, *keys)
-        node.inside.append(child)
-        return child
-
-    def branches(self, node: _SchemaNode, keyword: str, value: Any) -> list[_SchemaNode]:
-        """The same for an array of them."""
-        self.want(node, keyword, isinstance(value, list) and bool(value), "a non-empty array of schemas")
-        return [self.within(node, part, keyword, index) for index, part in enumerate(value)]
-
-    def check(self, node: _SchemaNode, kinds: Any, keyword: str, expected: str, good: Callable[[Any], Any]) -> None:
-        """Refuse values of these classes that are not good."""
-        rule = (keyword, expected, None)
-        node.tests.append((kinds, lambda value, state: None if good(value) else [[rule, value]]))
 
     def fill(self, node: _SchemaNode) -> None:
         """Give a node the tests of its keywords."""
         draft, vocabularies = self.dialects[node.base]
         alone = draft == 7 and "$ref" in node.schema
+        rows = []
         for keyword, value in node.schema.items():
             row = SCHEMA_KEYWORDS.get(keyword)
             if row is None or row[2] > draft or (alone and keyword != "$ref"):
                 continue
             if vocabularies is None or row[1] in vocabularies or row[1] == "core":
-                row[0](self, node, keyword, value)
+                if not isinstance(value, SCHEMA_TAKES[row[3]][0]) or (not value and "non-" in row[3]):
+                    node.want(keyword, False, row[3])
+                rows.append((row[0], keyword, value))
+        for function, keyword, value in rows:  # when what they read of each other is what they take
+            function(node, keyword, value)
 
 
 def _schema_step(value: Any, key: str) -> Any:
@@ -3139,49 +3529,45 @@ def _schema_resolve(schema: Any, root: Any) -> Any:
     return {}
 
 
-# Keywords: each function takes the compiler, the node to add to, the keyword and its value.
+# Keywords: each function takes the node to add to, the keyword and its value.
 
 
-def _schema_note(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+def _schema_note(node: _SchemaNode, keyword: str, value: Any) -> None:
     """Names, read by the index; $defs, compiled when referred to; then, else, additionalItems, read by others."""
-    holds = SCHEMA_KEYWORDS[keyword][3]
-    if holds == "one":
-        make.child(node, value, keyword)
-    elif not isinstance(value, dict if holds else str):
-        make.want(node, keyword, False, "an object of schemas" if holds else "a string")
+    if SCHEMA_KEYWORDS[keyword][3] == "a schema":
+        node.child(value, keyword)
 
 
-def _schema_reference(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+def _schema_reference(node: _SchemaNode, keyword: str, value: Any) -> None:
     """$ref, $dynamicRef (8.2.3.2) and $recursiveRef: of resources that bind a dynamic anchor the outermost wins."""
-    make.want(node, keyword, isinstance(value, str), "a URI reference")
-    schema, base = make.find(value, node.base, node.where)
+    schema, base = node.make.find(value, node.base, node.where)
     name = value.partition("#")[2] if keyword == "$dynamicRef" else ""
-    if keyword != "$ref" and make.dynamic.get(base, {}).get(name) is schema:
+    if keyword != "$ref" and node.make.dynamic.get(base, {}).get(name) is schema:
         base = dict(node.scope).get(name, base)
-        schema = make.dynamic[base][name]
-    child = make.node(schema, base, node.scope, (value,), True)
+        schema = node.make.dynamic[base][name]
+    child = node.make.node(schema, base, node.scope, (value,), True)
     node.inside.append(child)
     node.joined.append(child)
 
 
-def _schema_all_of(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
-    node.joined += make.branches(node, keyword, value)
+def _schema_all_of(node: _SchemaNode, keyword: str, value: Any) -> None:
+    node.joined += node.branches(keyword, value)
 
 
-def _schema_union(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+def _schema_union(node: _SchemaNode, keyword: str, value: Any) -> None:
     """anyOf, oneOf."""
-    parts = make.branches(node, keyword, value)
+    parts = node.branches(keyword, value)
     single = keyword == "oneOf"
     expected = "exactly one of %d alternatives" % len(parts)
     rule = (keyword, expected, "fits more than one of the alternatives, but only one may fit")
 
-    def each(kind: Any) -> Callable[..., Any] | None:
+    def each(kind: Any) -> Any:
         """Return the test of a class: none where an alternative takes every value of it."""
         tests = [part[kind] for part in parts]
         if None in tests and not single:
             return None
 
-        def test(value: Any, state: list[int]) -> list[Any] | None:
+        def test(value: Any, state: Any) -> Any:
             _schema_spend(state, len(tests))
             branches = []
             for inner in tests:
@@ -3197,11 +3583,10 @@ def _schema_union(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value:
 
         return test
 
-    def mark(value: Any, state: list[int], seen: set[Any]) -> bool:
-        return any(_schema_fits(part, value, state) and _schema_mark(part, value, state, seen) for part in parts)
-
     node.each.append(each)
-    node.marks.append(mark)
+    node.marks.append(lambda value, state, seen: any(
+        not _schema_faults(part, value, state) and _schema_mark(part, value, state, seen) for part in parts
+    ))  # fmt: skip
 
 
 def _schema_furthest(keyword: str, branches: list[list[Any]], value: Any) -> list[Any]:
@@ -3236,105 +3621,89 @@ def _schema_rank(branch: list[Any]) -> tuple[tuple[int, int, int], list[Any]]:
     return ((2, depth, -len(branch)), branch[0]) if tag is None else ((1, 0, 0), tag)
 
 
-def _schema_not(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
-    part = make.within(node, value, keyword)
+def _schema_not(node: _SchemaNode, keyword: str, value: Any) -> None:
+    part = node.within(value, keyword)
     rule = (keyword, "a value that the schema does not rule out", "is ruled out by the schema")
-
-    def each(kind: Any) -> Callable[..., Any]:
-        inner = part[kind]
-        return lambda value, state: [[rule, value]] if inner is None or inner(value, state) is None else None
-
-    node.each.append(each)
+    node.each.append(lambda kind: lambda value, state: None if _schema_faults(part, value, state) else [[rule, value]])
 
 
-def _schema_if(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+def _schema_if(node: _SchemaNode, keyword: str, value: Any) -> None:
     """if, then, else (10.2.2)."""
-    when = make.within(node, value, keyword)
-    then, other = (make.within(node, node.schema.get(name, True), name) for name in ("then", "else"))
+    when = node.within(value, keyword)
+    then, other = (node.within(node.schema.get(name, True), name) for name in ("then", "else"))
 
-    def each(kind: Any) -> Callable[..., Any] | None:
-        asked, yes, no = when[kind], then[kind], other[kind]
+    def test(value: Any, state: Any) -> Any:
+        _schema_spend(state, 1)
+        return _schema_faults(other if _schema_faults(when, value, state) else then, value, state)
 
-        def test(value: Any, state: list[int]) -> list[Any] | None:
-            _schema_spend(state, 1)
-            inner = yes if asked is None or asked(value, state) is None else no
-            return None if inner is None else inner(value, state)
-
-        return test if yes or no else None
-
-    def mark(value: Any, state: list[int], seen: set[Any]) -> bool:
-        if not _schema_fits(when, value, state):
+    def mark(value: Any, state: Any, seen: Any) -> bool:
+        if _schema_faults(when, value, state):
             return _schema_mark(other, value, state, seen)
         return _schema_mark(when, value, state, seen) or _schema_mark(then, value, state, seen)
 
-    node.each.append(each)
+    node.each.append(lambda kind: test)
     node.marks.append(mark)
 
 
-def _schema_type(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+def _schema_type(node: _SchemaNode, keyword: str, value: Any) -> None:
     names = value if isinstance(value, list) else [value]
     good = bool(names) and all(isinstance(name, str) and name in SCHEMA_TYPES for name in names)
-    make.want(node, keyword, good, "one or several of " + ", ".join(SCHEMA_TYPES))
+    node.want(keyword, good, "one or several of " + ", ".join(SCHEMA_TYPES))
     expected = _schema_either([SCHEMA_TYPES[name][0] for name in names])
     kinds = [kind for name in names for kind in SCHEMA_TYPES[name][1]]
     node.update(dict.fromkeys(set(SCHEMA_ANY) - set(kinds), _schema_refuse((keyword, expected, None))))
     if "integer" in names and "number" not in names:
-        make.check(node, (float,), keyword, expected, float.is_integer)
+        node.check((float,), keyword, expected, float.is_integer)
 
 
-def _schema_enum(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
-    """enum and const: JSON equality, class by class, so that true is not 1 and a text costs one look-up."""
-    make.want(node, keyword, keyword == "const" or isinstance(value, list), "an array")
+def _schema_enum(node: _SchemaNode, keyword: str, value: Any) -> None:
+    """enum and const: JSON equality, so that true is not 1; a text costs one look-up."""
     values = value if keyword == "enum" else [value]
     try:
         keys = frozenset(map(_json_key, values))
     except _JsonFault as fault:
-        raise make.fail(node.where, "%s holds %s" % (_json_show(keyword), fault.reason)) from None
-    kinds = {next((kind for kind in SCHEMA_ANY if isinstance(value, kind)), list) for value in values}
-    kinds |= {int, float} if kinds & {int, float} else set()
+        raise node.make.fail(node.where, "%s holds %s" % (_json_show(keyword), fault.reason)) from None
     shown = [_schema_show(value) for value in values[:SCHEMA_CHOICES]]
     if len(values) > len(shown):
         shown.append("%d others" % (len(values) - len(shown)))
     expected = "one of " * (len(shown) > 1) + (", ".join(shown) or "nothing")
-    others = tuple(kind for kind in SCHEMA_ANY if kind not in kinds)
-    node.tests.append((others, _schema_refuse((keyword, expected, None))))
-    if str in kinds:
-        make.check(node, (str,), keyword, expected, keys.__contains__)
-    make.check(node, tuple(kinds - {str}), keyword, expected, lambda value: _json_key(value) in keys)
+    plain = all(isinstance(value, SCHEMA_ONE_PIECE) for value in values)  # then no array or object needs a key
+    node.check((str,), keyword, expected, keys.__contains__)
+    node.check(SCHEMA_NO_TEXT, keyword, expected, lambda value: _json_key(value) in keys)
+    node.check((list, dict), keyword, expected, lambda value: not plain and _json_key(value) in keys)
 
 
 def _schema_is_number(value: Any) -> bool:
     return _json_kind(value) in ("integer", "number") and value - value == 0
 
 
-def _schema_bound(make: _SchemaCompiler, node: _SchemaNode, keyword: str, limit: Any) -> None:
+def _schema_bound(node: _SchemaNode, keyword: str, limit: Any) -> None:
     """minimum, maximum, exclusiveMinimum, exclusiveMaximum."""
-    make.want(node, keyword, _schema_is_number(limit), "a number")
+    node.want(keyword, _schema_is_number(limit), "a number")
     words, good = {
         "minimum": ("at least ", lambda value: value >= limit),
         "maximum": ("at most ", lambda value: value <= limit),
         "exclusiveMinimum": ("more than ", lambda value: value > limit),
         "exclusiveMaximum": ("less than ", lambda value: value < limit),
     }[keyword]
-    make.check(node, (int, float), keyword, words + _schema_show(limit), good)
+    node.check((int, float), keyword, words + _schema_show(limit), good)
 
 
-def _schema_multiple_of(make: _SchemaCompiler, node: _SchemaNode, keyword: str, unit: Any) -> None:
+def _schema_multiple_of(node: _SchemaNode, keyword: str, unit: Any) -> None:
     """multipleOf by the decimals that the numbers are written with: 0.0075 is a multiple of 0.0001."""
-    make.want(node, keyword, _schema_is_number(unit) and unit > 0, "a number above 0")
+    node.want(keyword, _schema_is_number(unit) and unit > 0, "a number above 0")
     digits, exponent = _schema_decimal(unit)
 
-    def good(value: Any) -> bool:
+    def good(value: Any) -> Any:
         if value - value != 0:
             return False
         mantissa, power = _schema_decimal(value)
         shift = power - exponent
-        rest = mantissa * pow(10, shift, digits) % digits if shift >= 0 else mantissa % (digits * 10**-shift)
-        return rest == 0
+        return mantissa * 10 ** max(shift, 0) % (digits * 10 ** max(-shift, 0)) == 0
 
     expected = "a multiple of " + _schema_show(unit)
-    make.check(node, (int,), keyword, expected, good if exponent else lambda value: value % digits == 0)
-    make.check(node, (float,), keyword, expected, good)
+    node.check((int,), keyword, expected, good if exponent else lambda value: value % digits == 0)
+    node.check((float,), keyword, expected, good)
 
 
 def _schema_decimal(number: Any) -> tuple[int, int]:
@@ -3346,47 +3715,44 @@ def _schema_decimal(number: Any) -> tuple[int, int]:
     return int(whole + fraction), int(exponent or 0) - len(fraction)
 
 
-def _schema_count(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+def _schema_count(node: _SchemaNode, keyword: str, value: Any) -> None:
     """minContains, maxContains: read by `contains`."""
     good = _schema_is_number(value) and value >= 0 and value == int(value)
-    make.want(node, keyword, good, "a whole number of at least 0")
+    node.want(keyword, good, "a whole number of at least 0")
 
 
-def _schema_size(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+def _schema_size(node: _SchemaNode, keyword: str, value: Any) -> None:
     """minLength, minItems, minProperties, maxLength, maxItems, maxProperties."""
-    _schema_count(make, node, keyword, value)
+    _schema_count(node, keyword, value)
     kind, unit = {"Length": (str, "character"), "Items": (list, "item"), "Properties": (dict, "field")}[keyword[3:]]
     unit = " %d %s" % (value, unit if value == 1 else unit + "s")
-    if keyword[:3] == "min":
-        make.check(node, (kind,), keyword, "at least" + unit, lambda item: len(item) >= value)
-    else:
-        make.check(node, (kind,), keyword, "at most" + unit, lambda item: len(item) <= value)
+    least = keyword[:3] == "min"
+    good = (lambda item: len(item) >= value) if least else (lambda item: len(item) <= value)
+    node.check((kind,), keyword, ("at least" if least else "at most") + unit, good)
 
 
-def _schema_pattern(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
-    search = _schema_search(make, node, keyword, value)
+def _schema_pattern(node: _SchemaNode, keyword: str, value: Any) -> None:
+    search = _schema_search(node, keyword, value)
     shown = value if value.isprintable() and len(value) <= SCHEMA_NAME_CHARACTERS else _json_show(value)
-    make.check(node, (str,), keyword, "a string that matches " + shown, search)
+    node.check((str,), keyword, "a string that matches " + shown, search)
 
 
-def _schema_search(make: _SchemaCompiler, node: _SchemaNode, keyword: str, source: Any) -> Callable[[str], Any]:
-    make.want(node, keyword, isinstance(source, str), "a pattern")
+def _schema_search(node: _SchemaNode, keyword: str, source: str) -> Any:
     try:
-        search: Callable[[str], Any] = _format_pattern(source).search
-        return search
+        return _format_pattern(source).search
     except ValueError as fault:
         reason = "%s holds %s, which is no pattern: %s" % (_json_show(keyword), _json_show(source), fault)
-        raise make.fail(node.where, reason) from None
+        raise node.make.fail(node.where, reason) from None
 
 
-def _schema_format(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
-    make.want(node, keyword, isinstance(value, str), "the name of a format")
-    asked = make.assert_formats or value in FORMAT_OWN or "format-assertion" in (make.dialects[node.base][1] or ())
+def _schema_format(node: _SchemaNode, keyword: str, value: Any) -> None:
+    vocabularies = node.make.dialects[node.base][1] or ()
+    asked = node.make.assert_formats or value in FORMAT_OWN or "format-assertion" in vocabularies
     found = _format_find(value) if asked else None
     if found is not None:
-        make.check(node, (str,), keyword, *found)
+        node.check((str,), keyword, *found)
         if value == "regex":  # costs more than all other checks
-            node.tests.append(((str,), lambda text, state: _schema_spend(state, SCHEMA_REGEX_STEPS * len(text))))
+            node.add(lambda text, state: _schema_spend(state, SCHEMA_REGEX_STEPS * len(text)), str)
 
 
 def _schema_gather(faults: list[Any] | None, found: list[Any], key: Any) -> list[Any]:
@@ -3398,125 +3764,28 @@ def _schema_gather(faults: list[Any] | None, found: list[Any], key: Any) -> list
     return faults if len(faults) >= SCHEMA_ISSUES else faults + found
 
 
-def _schema_items(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
-    """prefixItems and items; before 2020-12, and wherever `items` is an array, items and additionalItems."""
-    schema = node.schema
-    first, rest = "prefixItems", "items"
-    if isinstance(schema.get("items"), list):
-        first, rest = "items", "additionalItems"
-    elif first not in schema or make.dialects[node.base][0] < 20:
-        first = ""
-    if keyword == rest and first:
-        return  # done by the other keyword
-    prefix: list[_SchemaNode] = []
-    if first:
-        make.want(node, first, isinstance(schema[first], list), "an array of schemas")
-        prefix = [make.child(node, part, first, index) for index, part in enumerate(schema[first])]
-    other = make.child(node, schema.get(rest, True), rest)
-    if other is make.never:
-        other = make.make_never((rest, "at most %d items" % len(prefix), "is one item too many"))
-    count = len(prefix)
-
-    def test(value: Any, state: list[int]) -> list[Any] | None:
-        _schema_spend(state, 1 + len(value) // 8)
-        faults: list[Any] | None = None
-        for index, item in enumerate(value):
-            inner = (other if index >= count else prefix[index])[item.__class__]
-            if inner is not None:
-                found = inner(item, state)
-                if found is not None:
-                    faults = _schema_gather(faults, found, index)
-        return faults
-
-    def mark(value: Any, state: list[int], seen: set[Any]) -> bool:
-        if not isinstance(value, dict):
-            seen.update(range(min(count, len(value))))
-        return rest in schema and not isinstance(value, dict)
-
-    if prefix or other is not make.always:
-        node.tests.append(((list,), test))
-    node.marks.append(mark)
+def _schema_walk(members: Iterable[tuple[Any, _SchemaNode, Any]], state: list[int]) -> list[Any] | None:
+    """Return the faults of members (key, node, value) with their keys: of all, as long as they are few."""
+    faults = None
+    for key, part, item in members:
+        inner = part[item.__class__]
+        if inner is not None:
+            found = inner(item, state)
+            if found is not None:
+                faults = _schema_gather(faults, found, key)
+    return faults
 
 
-def _schema_contains(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
-    """contains, minContains, maxContains (10.3.1.3)."""
-    part = make.child(node, value, keyword)
-    draft = make.dialects[node.base][0]
-    limits: Any = node.schema if draft >= 19 else {}
-    low, high = limits.get("minContains", 1), limits.get("maxContains")
+def _schema_test_members(find: Callable[..., _SchemaNode], other: _SchemaNode, pairs: Callable[[Any], Any]) -> Any:
+    """Return the test of an object or array by the keys of its members: the one place where every step counts."""
 
-    def test(value: Any, state: list[int]) -> list[Any] | None:
-        _schema_spend(state, 12 + len(value) // 2)
-        count = sum([_schema_fits(part, item, state) for item in value])
-        if count >= low and (high is None or count <= high):
-            return None
-        name, words = ("contains", "at least %d" % low) if count < low else ("maxContains", "at most %d" % high)
-        return [[(name, words + " matching items", "has %d matching items, but needs %s" % (count, words)), value]]
-
-    def mark(value: Any, state: list[int], seen: set[Any]) -> bool:
-        if not isinstance(value, dict) and draft >= 20:
-            seen.update([index for index, item in enumerate(value) if _schema_fits(part, item, state)])
-        return False
-
-    node.tests.append(((list,), test))
-    node.marks.append(mark)
-
-
-def _schema_unique_items(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
-    make.want(node, keyword, isinstance(value, bool), "true or false")
-
-    def test(value: Any, state: list[int]) -> list[Any] | None:
-        _schema_spend(state, 1 + len(value) // 8)
-        keys = list(map(_json_key, value))
-        if len(set(keys)) == len(keys):
-            return None
-        places: dict[Any, int] = {}
-        pair = next((places[key], at) for at, key in enumerate(keys) if places.setdefault(key, at) != at)
-        return [[(keyword, "items that all differ", "has equal items at %d and %d, but all must differ" % pair), value]]
-
-    if value:
-        node.tests.append(((list,), test))
-
-
-def _schema_members(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
-    """properties, patternProperties, additionalProperties (10.3.2): one walk over the members of a value."""
-    schema = node.schema
-    if keyword != next(name for name in schema if name in SCHEMA_MEMBERS):
-        return  # done by the first of them
-    members, patterned = (schema.get(name, {}) for name in SCHEMA_MEMBERS[:2])
-    make.want(node, "properties", isinstance(members, dict), "an object of schemas")
-    make.want(node, "patternProperties", isinstance(patterned, dict), "an object of schemas")
-    parts = {name: make.child(node, part, "properties", name) for name, part in members.items()}
-    patterns = [
-        (_schema_search(make, node, "patternProperties", source), make.child(node, part, "patternProperties", source))
-        for source, part in patterned.items()
-    ]
-    other = make.child(node, schema.get("additionalProperties", True), "additionalProperties")
-    if other is make.never:
-        other = make.make_never(_schema_stranger("additionalProperties", members))
-    if patterns:
-        node.tests.append(((dict,), _schema_test_patterns(parts, patterns, other)))
-    elif parts or other is not make.always:
-        node.tests.append(((dict,), _schema_test_members(parts.get, other)))
-
-    def mark(value: Any, state: list[int], seen: set[Any]) -> bool:
-        if isinstance(value, dict):
-            names = [key for key in value if isinstance(key, str)]
-            seen.update(key for key in names if key in parts or any(search(key) for search, _ in patterns))
-        return "additionalProperties" in schema and isinstance(value, dict)
-
-    node.marks.append(mark)
-
-
-def _schema_test_members(find: Callable[..., _SchemaNode], other: _SchemaNode) -> Callable[..., Any]:
-    """Return the test of an object by the names of its members: the one place where every step counts."""
-    def test(value: Any, state: list[int]) -> list[Any] | None:
+    def test(value: Any, state: Any) -> Any:
         left = state[0] - 1 - len(value) // 8  # a member is cheap, going into a value is not
         if left < 0:
             raise _SchemaOver
         state[0] = left
-        faults: list[Any] | None = None
-        for key, item in value.items():
+        faults = None
+        for key, item in pairs(value):  # written out, since most of the time goes here
             inner = find(key, other)[item.__class__]
             if inner is not None:
                 found = inner(item, state)
@@ -3527,19 +3796,103 @@ def _schema_test_members(find: Callable[..., _SchemaNode], other: _SchemaNode) -
     return test
 
 
-def _schema_test_patterns(parts: dict[Any, _SchemaNode], patterns: Any, other: _SchemaNode) -> Callable[..., Any]:
-    def test(value: Any, state: list[int]) -> list[Any] | None:
-        _schema_spend(state, 2 + 2 * len(value) * len(patterns))
-        faults: list[Any] | None = None
-        for key, item in value.items():
-            nodes = [part for search, part in patterns if isinstance(key, str) and search(key)]
-            for part in nodes + ([parts[key]] if key in parts else []) or [other]:
-                inner = part[item.__class__]
-                found = None if inner is None else inner(item, state)
-                faults = faults if found is None else _schema_gather(faults, found, key)
-        return faults
+def _schema_items(node: _SchemaNode, keyword: str, value: Any) -> None:
+    """prefixItems and items; before 2020-12, and wherever `items` is an array, items and additionalItems."""
+    schema = node.schema
+    first, rest = "prefixItems", "items"
+    if isinstance(schema.get("items"), list):
+        first, rest = "items", "additionalItems"
+    elif first not in schema or node.make.dialects[node.base][0] < 20:
+        first = ""
+    if keyword == rest and first:
+        return  # done by the other keyword
+    prefix = [node.child(part, first, index) for index, part in enumerate(schema.get(first, ()))]
+    other = node.child(schema.get(rest, True), rest)
+    if other is node.make.never:
+        other = node.make.make_never((rest, "at most %d items" % len(prefix), "is one item too many"))
 
-    return test
+    def mark(value: Any, state: Any, seen: Any) -> bool:
+        if not isinstance(value, dict):
+            seen.update(range(min(len(prefix), len(value))))
+        return rest in schema and not isinstance(value, dict)
+
+    if prefix or other is not node.make.always:
+        node.add(_schema_test_members(dict(enumerate(prefix)).get, other, enumerate), list)
+    node.marks.append(mark)
+
+
+def _schema_contains(node: _SchemaNode, keyword: str, value: Any) -> None:
+    """contains, minContains, maxContains (10.3.1.3)."""
+    part = node.child(value, keyword)
+    draft = node.make.dialects[node.base][0]
+    limits: Any = node.schema if draft >= 19 else {}
+    low, high = limits.get("minContains", 1), limits.get("maxContains")
+
+    def test(value: Any, state: Any) -> Any:
+        _schema_spend(state, 12 + len(value) // 2)
+        count = sum([not _schema_faults(part, item, state) for item in value])
+        if count >= low and (high is None or count <= high):
+            return None
+        name, words = ("contains", "at least %d" % low) if count < low else ("maxContains", "at most %d" % high)
+        return [[(name, words + " matching items", "has %d matching items, but needs %s" % (count, words)), value]]
+
+    def mark(value: Any, state: Any, seen: Any) -> bool:
+        if not isinstance(value, dict) and draft >= 20:
+            seen.update([index for index, item in enumerate(value) if not _schema_faults(part, item, state)])
+        return False
+
+    node.add(test, list)
+    node.marks.append(mark)
+
+
+def _schema_unique_items(node: _SchemaNode, keyword: str, value: Any) -> None:
+    def test(value: Any, state: Any) -> Any:
+        _schema_spend(state, 1 + len(value) // 8)
+        keys = list(map(_json_key, value))
+        if len(set(keys)) == len(keys):
+            return None
+        places: dict[Any, int] = {}
+        pair = next((places[key], at) for at, key in enumerate(keys) if places.setdefault(key, at) != at)
+        return [[(keyword, "items that all differ", "has equal items at %d and %d, but all must differ" % pair), value]]
+
+    if value:
+        node.add(test, list)
+
+
+def _schema_members(node: _SchemaNode, keyword: str, value: Any) -> None:
+    """properties, patternProperties, additionalProperties (10.3.2): one walk over the members of a value."""
+    schema = node.schema
+    if keyword != next(name for name in schema if name in SCHEMA_MEMBERS):
+        return  # done by the first of them
+    members, patterned = (schema.get(name, {}) for name in SCHEMA_MEMBERS[:2])
+    parts = {name: node.child(part, "properties", name) for name, part in members.items()}
+    patterns = [
+        (_schema_search(node, "patternProperties", source), node.child(part, "patternProperties", source))
+        for source, part in patterned.items()
+    ]
+    other = node.child(schema.get("additionalProperties", True), "additionalProperties")
+    if other is node.make.never:
+        other = node.make.make_never(_schema_stranger("additionalProperties", members))
+
+    def find(key: Any) -> list[_SchemaNode]:
+        nodes = [part for search, part in patterns if isinstance(key, str) and search(key)]
+        return nodes + ([parts[key]] if key in parts else [])
+
+    def test(value: Any, state: Any) -> Any:
+        _schema_spend(state, 2 + 2 * len(value) * len(patterns))
+        members = ((key, part, item) for key, item in value.items() for part in find(key) or [other])
+        return _schema_walk(members, state)
+
+    def mark(value: Any, state: Any, seen: Any) -> bool:
+        if isinstance(value, dict):
+            seen.update(filter(find, value))
+        return "additionalProperties" in schema and isinstance(value, dict)
+
+    if patterns:
+        node.add(test, dict)
+    elif parts or other is not node.make.always:
+        node.add(_schema_test_members(parts.get, other, dict.items), dict)
+    node.marks.append(mark)
 
 
 def _schema_stranger(keyword: str, names: Mapping[str, Any]) -> Any:
@@ -3557,111 +3910,102 @@ def _schema_stranger(keyword: str, names: Mapping[str, Any]) -> Any:
     return keyword, "no field of this name", phrase
 
 
-def _schema_unevaluated(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+def _schema_unevaluated(node: _SchemaNode, keyword: str, value: Any) -> None:
     """unevaluatedItems, unevaluatedProperties (11): asked where all else is passed."""
     objects = keyword == "unevaluatedProperties"
-    part = make.child(node, value, keyword)
-    if part is make.never and objects:
-        part = make.make_never(_schema_stranger(keyword, node.schema.get("properties", {})))
+    part = node.child(value, keyword)
+    if part is node.make.never and objects:
+        part = node.make.make_never(_schema_stranger(keyword, node.schema.get("properties", {})))
 
-    def test(value: Any, state: list[int]) -> list[Any] | None:
+    def test(value: Any, state: Any) -> Any:
         seen: set[Any] = set()
         if _schema_mark(node, value, state, seen, own=True):
             return None
-        faults: list[Any] | None = None
-        for key in value if objects else range(len(value)):
-            inner = None if key in seen else part[value[key].__class__]
-            found = None if inner is None else inner(value[key], state)
-            faults = faults if found is None else _schema_gather(faults, found, key)
-        return faults
+        keys = value if objects else range(len(value))
+        return _schema_walk(((key, part, value[key]) for key in keys if key not in seen), state)
 
     node.late[dict if objects else list] = test
     node.whole.add(objects)
 
 
-def _schema_required(make: _SchemaCompiler, node: _SchemaNode, keyword: str, names: Any, when: Any = None) -> None:
+def _schema_required(node: _SchemaNode, keyword: str, names: Any, when: Any = None) -> None:
     """Require these members, where `when` is given only beside that one."""
     good = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    make.want(node, keyword, good, "an array of names" if when is None else "an object of arrays of names")
+    node.want(keyword, good, "an array of names" if when is None else "an object of arrays of names")
     wanted = frozenset(names)
     rule = (keyword, "a value", "is required" + ("" if when is None else " when %s is given" % _schema_name(when)))
 
-    def test(value: Any, state: list[int]) -> list[Any] | None:
+    def test(value: Any, state: Any) -> Any:
         if wanted <= value.keys() or (when is not None and when not in value):
             return None
         return [[rule, SCHEMA_MISSING, name] for name in dict.fromkeys(names) if name not in value][:SCHEMA_ISSUES]
 
     if names:
-        node.tests.append(((dict,), test))
+        node.add(test, dict)
 
 
-def _schema_dependencies(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
+def _schema_dependencies(node: _SchemaNode, keyword: str, value: Any) -> None:
     """dependentRequired, dependentSchemas, and the older dependencies, which may hold either."""
-    make.want(node, keyword, isinstance(value, dict), "an object")
     for name, needed in value.items():
         if keyword == "dependentRequired" or (keyword == "dependencies" and isinstance(needed, list)):
-            _schema_required(make, node, keyword, needed, name)
+            _schema_required(node, keyword, needed, name)
         else:
-            _schema_add_dependent_schema(node, name, make.within(node, needed, keyword, name))
+            _schema_add_dependent_schema(node, name, node.within(needed, keyword, name))
 
 
 def _schema_add_dependent_schema(node: _SchemaNode, name: str, part: _SchemaNode) -> None:
-    def each(kind: Any) -> Callable[..., Any] | None:
-        inner = part[kind]
-        if kind is not dict or inner is None:
-            return None
-        return lambda value, state: inner(value, state) if name in value else None
+    def test(value: Any, state: Any) -> Any:
+        return _schema_faults(part, value, state) if name in value else None
 
-    def mark(value: Any, state: list[int], seen: set[Any]) -> bool:
-        return isinstance(value, dict) and name in value and _schema_mark(part, value, state, seen)
-
-    node.each.append(each)
-    node.marks.append(mark)
+    node.each.append(lambda kind: test if kind is dict else None)
+    node.marks.append(lambda value, *rest: (
+        isinstance(value, dict) and name in value and _schema_mark(part, value, *rest)
+    ))  # fmt: skip
 
 
-def _schema_property_names(make: _SchemaCompiler, node: _SchemaNode, keyword: str, value: Any) -> None:
-    part = make.child(node, value, keyword)
+def _schema_property_names(node: _SchemaNode, keyword: str, value: Any) -> None:
+    part = node.child(value, keyword)
 
-    def test(value: Any, state: list[int]) -> list[Any] | None:
+    def test(value: Any, state: Any) -> Any:
         _schema_spend(state, 1 + len(value) // 8)
         faults: list[Any] = []
         for key in value:
-            inner = part[key.__class__]
-            found = None if inner is None else inner(key, state)
-            if found is not None and len(faults) < SCHEMA_ISSUES:
+            found = _schema_faults(part, key, state)
+            if found and len(faults) < SCHEMA_ISSUES:
                 message = "is no good name: " + _schema_issue(found[0], None).message
                 faults.append([(keyword, "a name that fits", message), value[key], key])
         return faults or None
 
-    node.tests.append(((dict,), test))
+    node.add(test, dict)
 
-#: keyword -> function, vocabulary, the draft that brought it, and where its value holds schemas: one (or an array), map
+
+#: keyword -> function, vocabulary, the draft that brought it, and what it takes ("": its function asks)
 SCHEMA_KEYWORDS = {
-    "$anchor": (_schema_note, "core", 19, ""),
-    "$defs": (_schema_note, "core", 19, "map"),
-    "$dynamicAnchor": (_schema_note, "core", 20, ""),
-    "$dynamicRef": (_schema_reference, "core", 20, ""),
-    "$id": (_schema_note, "core", 7, ""),
-    "$recursiveRef": (_schema_reference, "core", 19, ""),
-    "$ref": (_schema_reference, "core", 7, ""),
-    "$schema": (_schema_note, "core", 7, ""),
-    "additionalItems": (_schema_note, "applicator", 7, "one"),
-    "additionalProperties": (_schema_members, "applicator", 7, "one"),
-    "allOf": (_schema_all_of, "applicator", 7, "one"),
-    "anyOf": (_schema_union, "applicator", 7, "one"),
+    "$anchor": (_schema_note, "core", 19, "a string"),
+    "$defs": (_schema_note, "core", 19, "an object of schemas"),
+    "$dynamicAnchor": (_schema_note, "core", 20, "a string"),
+    "$dynamicRef": (_schema_reference, "core", 20, "a URI reference"),
+    "$id": (_schema_note, "core", 7, "a string"),
+    "$recursiveRef": (_schema_reference, "core", 19, "a URI reference"),
+    "$ref": (_schema_reference, "core", 7, "a URI reference"),
+    "$schema": (_schema_note, "core", 7, "a string"),
+    "additionalItems": (_schema_note, "applicator", 7, "a schema"),
+    "additionalProperties": (_schema_members, "applicator", 7, "a schema"),
+    "allOf": (_schema_all_of, "applicator", 7, "a non-empty array of schemas"),
+    "anyOf": (_schema_union, "applicator", 7, "a non-empty array of schemas"),
     "const": (_schema_enum, "validation", 7, ""),
-    "contains": (_schema_contains, "applicator", 7, "one"),
-    "definitions": (_schema_note, "core", 7, "map"),
-    "dependencies": (_schema_dependencies, "applicator", 7, "map"),
-    "dependentRequired": (_schema_dependencies, "validation", 19, ""),
-    "dependentSchemas": (_schema_dependencies, "applicator", 19, "map"),
-    "else": (_schema_note, "applicator", 7, "one"),
-    "enum": (_schema_enum, "validation", 7, ""),
+    "contains": (_schema_contains, "applicator", 7, "a schema"),
+    "definitions": (_schema_note, "core", 7, "an object of schemas"),
+    "dependencies": (_schema_dependencies, "applicator", 7, "an object"),
+    "dependentRequired": (_schema_dependencies, "validation", 19, "an object"),
+    "dependentSchemas": (_schema_dependencies, "applicator", 19, "an object"),
+    "else": (_schema_note, "applicator", 7, "a schema"),
+    "enum": (_schema_enum, "validation", 7, "an array"),
     "exclusiveMaximum": (_schema_bound, "validation", 7, ""),
     "exclusiveMinimum": (_schema_bound, "validation", 7, ""),
-    "format": (_schema_format, "core", 7, ""),
-    "if": (_schema_if, "applicator", 7, "one"),
-    "items": (_schema_items, "applicator", 7, "one"),
+    "format": (_schema_format, "core", 7, "the name of a format"),
+    "if": (_schema_if, "applicator", 7, "a schema"),
+    "items": (_schema_items, "applicator", 7, "a schema"),
     "maxContains": (_schema_count, "validation", 19, ""),
     "maxItems": (_schema_size, "validation", 7, ""),
     "maxLength": (_schema_size, "validation", 7, ""),
@@ -3673,19 +4017,19 @@ SCHEMA_KEYWORDS = {
     "minProperties": (_schema_size, "validation", 7, ""),
     "minimum": (_schema_bound, "validation", 7, ""),
     "multipleOf": (_schema_multiple_of, "validation", 7, ""),
-    "not": (_schema_not, "applicator", 7, "one"),
-    "oneOf": (_schema_union, "applicator", 7, "one"),
-    "pattern": (_schema_pattern, "validation", 7, ""),
-    "patternProperties": (_schema_members, "applicator", 7, "map"),
-    "prefixItems": (_schema_items, "applicator", 20, "one"),
-    "properties": (_schema_members, "applicator", 7, "map"),
-    "propertyNames": (_schema_property_names, "applicator", 7, "one"),
+    "not": (_schema_not, "applicator", 7, "a schema"),
+    "oneOf": (_schema_union, "applicator", 7, "a non-empty array of schemas"),
+    "pattern": (_schema_pattern, "validation", 7, "a pattern"),
+    "patternProperties": (_schema_members, "applicator", 7, "an object of schemas"),
+    "prefixItems": (_schema_items, "applicator", 20, "an array of schemas"),
+    "properties": (_schema_members, "applicator", 7, "an object of schemas"),
+    "propertyNames": (_schema_property_names, "applicator", 7, "a schema"),
     "required": (_schema_required, "validation", 7, ""),
-    "then": (_schema_note, "applicator", 7, "one"),
+    "then": (_schema_note, "applicator", 7, "a schema"),
     "type": (_schema_type, "validation", 7, ""),
-    "unevaluatedItems": (_schema_unevaluated, "unevaluated", 19, "one"),
-    "unevaluatedProperties": (_schema_unevaluated, "unevaluated", 19, "one"),
-    "uniqueItems": (_schema_unique_items, "validation", 7, ""),
+    "unevaluatedItems": (_schema_unevaluated, "unevaluated", 19, "a schema"),
+    "unevaluatedProperties": (_schema_unevaluated, "unevaluated", 19, "a schema"),
+    "uniqueItems": (_schema_unique_items, "validation", 7, "true or false"),
 }
 SCHEMA_META_BASE = "https://json-schema.org/draft/2020-12/"
 #: documents of the 2020-12 metaschema: name, then keyword:code of the schema that its values must fit
@@ -3705,36 +4049,44 @@ SCHEMA_META = (
 )
 
 
+#: the schemas of SCHEMA_META by their codes, and the names that some have in $defs
+SCHEMA_META_VALUES = """{
+"A": {"type": "array", "minItems": 1, "items": {"$dynamicRef": "#meta"}},
+"C": {"type": "string", "pattern": "^[A-Za-z_][-A-Za-z0-9._]*$"},
+"B": {"type": "boolean"}, "D": true, "F": {"type": "number"}, "N": {"type": "integer", "minimum": 0},
+"E": {"type": "string", "format": "regex"},
+"I": {"type": "string", "format": "uri-reference", "pattern": "^[^#]*#?$"},
+"K": {"anyOf": [{"$ref": "#/$defs/simpleTypes"},
+    {"type": "array", "items": {"$ref": "#/$defs/simpleTypes"}, "minItems": 1, "uniqueItems": true}]},
+"L": {"type": "array", "items": true},
+"M": {"type": "object", "additionalProperties": {"$dynamicRef": "#meta"}},
+"O": {"enum": ["array", "boolean", "integer", "null", "number", "object", "string"]},
+"P": {"type": "object", "additionalProperties": {"$dynamicRef": "#meta"}, "propertyNames": {"format": "regex"}},
+"Q": {"type": "object", "additionalProperties": {"$ref": "#/$defs/stringArray"}},
+"R": {"type": "string", "format": "uri-reference"},
+"S": {"$dynamicRef": "#meta"}, "T": {"type": "string"}, "X": {"type": "number", "exclusiveMinimum": 0},
+"U": {"type": "array", "items": {"type": "string"}, "uniqueItems": true},
+"V": {"type": "object", "propertyNames": {"$ref": "#/$defs/uriString"}, "additionalProperties": {"type": "boolean"}},
+"W": {"type": "object", "additionalProperties": {"anyOf": [{"$dynamicRef": "#meta"}, {"$ref": "#/$defs/stringArray"}]}},
+"Y": {"type": "string", "format": "uri"}
+}"""
+SCHEMA_META_PARTS = (
+    "anchorString:C nonNegativeInteger:N nonNegativeIntegerDefault0:N schemaArray:A simpleTypes:O stringArray:U"
+    " uriReferenceString:R uriString:Y"
+)
+
+
 def _schema_metaschema(name: str) -> Any:
     """Return a document of the 2020-12 metaschema by the end of its URI, rebuilt from SCHEMA_META, else None. Pure."""
     rows = {row.split(" ", 1)[0]: row.split(" ")[1:] for row in SCHEMA_META}
     if name not in rows:
         return None
-    texts = {"type": "string"}
-    uri, reference = ({"type": "string", "format": kind} for kind in ("uri", "uri-reference"))
-    count = {"type": "integer", "minimum": 0}
-    unique = {"type": "array", "items": texts, "uniqueItems": True}
-    anchor = {"type": "string", "pattern": "^[A-Za-z_][-A-Za-z0-9._]*$"}
-    same: Any = {"$dynamicRef": "#meta"}
-    array = {"type": "array", "minItems": 1, "items": same}
-    simple = {"enum": ["array", "boolean", "integer", "null", "number", "object", "string"]}
-    parts = {
-        "anchorString": anchor, "nonNegativeInteger": count, "nonNegativeIntegerDefault0": count, "schemaArray": array,
-        "simpleTypes": simple, "stringArray": unique, "uriReferenceString": reference, "uriString": uri,
-    }  # fmt: skip
-    codes = {
-        "A": array, "B": {"type": "boolean"}, "C": anchor, "D": True, "E": {"type": "string", "format": "regex"},
-        "F": {"type": "number"}, "I": {"type": "string", "format": "uri-reference", "pattern": "^[^#]*#?$"},
-        "K": {"anyOf": [simple, {"type": "array", "items": simple, "minItems": 1, "uniqueItems": True}]},
-        "L": {"type": "array", "items": True}, "M": {"type": "object", "additionalProperties": same}, "N": count,
-        "P": {"type": "object", "additionalProperties": same, "propertyNames": {"format": "regex"}},
-        "Q": {"type": "object", "additionalProperties": unique}, "R": reference, "S": same, "T": texts, "U": unique,
-        "V": {"type": "object", "propertyNames": uri, "additionalProperties": {"type": "boolean"}},
-        "W": {"type": "object", "additionalProperties": {"anyOf": [same, unique]}},
-        "X": {"type": "number", "exclusiveMinimum": 0}, "Y": uri,
-    }  # fmt: skip
+    codes = _json_loads(SCHEMA_META_VALUES)
+    parts, properties = (
+        {word: codes[code] for word, code in (entry.split(":") for entry in entries)}
+        for entries in (SCHEMA_META_PARTS.split(), rows[name])
+    )
     document = {"$schema": SCHEMA_META_BASE + "schema", "$id": SCHEMA_META_BASE + name, "$dynamicAnchor": "meta"}
-    properties = {keyword: codes[code] for keyword, code in (entry.split(":") for entry in rows[name])}
     everything = [{"$ref": row} for row in list(rows)[:7]] if name == "schema" else [True]
     return {**document, "allOf": everything, "type": ["object", "boolean"], "properties": properties, "$defs": parts}
 # endregion SCHEMA
@@ -3772,12 +4124,6 @@ class _TypesAbsent:
 TYPES_ABSENT = _TypesAbsent()
 TYPES_FORMED = 2  # rank of dates, paths and other text that Python has a class for
 TYPES_KINDS = frozenset(("null", "boolean", "integer", "number", "string", "array", "object"))
-#: type keyword -> the kinds of value that it admits
-TYPES_ADMITTED = {
-    "null": frozenset(("null",)), "boolean": frozenset(("boolean",)), "integer": frozenset(("integer",)),
-    "number": frozenset(("integer", "number")), "string": frozenset(("string",)), "array": frozenset(("array",)),
-    "object": frozenset(("object",)),
-}
 #: unions that need no reader: what JSON holds is what Python gets
 TYPES_NUMBERS = ([int, float], [float, int])
 #: kind -> what a message calls it
@@ -3793,16 +4139,13 @@ TYPES_CLOCKS = {
     "date": "an ISO 8601 date", "date-time": "an ISO 8601 date and time", "iso-date-time": "an ISO 8601 date and time",
     "time": "an ISO 8601 time", "iso-time": "an ISO 8601 time", "decimal": "a decimal number",
 }
-#: what Arg(min=, max=) becomes, by the measure of a type
+#: the measure of a type -> what follows "min" and "max" in the keywords that bound it
 TYPES_BOUNDS = {
-    "number": ("minimum", "maximum"), "decimal": ("minimum", "maximum"), "length": ("minLength", "maxLength"),
-    "bytes": ("minLength", "maxLength"), "items": ("minItems", "maxItems"),
-    "members": ("minProperties", "maxProperties"),
+    "number": "imum", "decimal": "imum", "length": "Length", "bytes": "Length", "items": "Items",
+    "members": "Properties",
 }
 #: keywords that put schemas together
 TYPES_COMPOSED = frozenset(("$ref", "allOf", "anyOf", "oneOf"))
-#: keywords that say more about reading text than `type` does
-TYPES_SHAPED = TYPES_COMPOSED | {"enum", "const", "format"}
 
 
 class _TypesFault(Exception):
@@ -3864,9 +4207,8 @@ class Arg:
         self.optional = False  #: whether it may be left out
 
     def __repr__(self) -> str:
-        pairs = [(name, getattr(self, name)) for name in Arg.__slots__[:-1]]
-        shown = ", ".join(f"{name}={value!r}" for name, value in pairs if not _types_is_unset(value))
-        return f"{type(self).__name__}({shown})"
+        given = [f"{name}={getattr(self, name)!r}" for name in _types_given(self, Arg.__slots__[:-1])]
+        return f"{type(self).__name__}({', '.join(given)})"
 
 
 class Opt(Arg):
@@ -3888,37 +4230,34 @@ class Opt(Arg):
         self.optional = True  #: always: it may be left out
 
 
-def _types_is_unset(value: object) -> bool:
-    """Tell whether an attribute of an Arg, of any copy of this module, says nothing. Pure."""
-    return value is None or value is False or value == "" or type(value).__name__ == "_TypesAbsent"
+def _types_given(arg: Arg, words: Iterable[str] = Arg.__slots__) -> list[str]:
+    """Return those of these attributes of an Arg, of any copy of this module, that say something. Pure."""
+    values = [(word, getattr(arg, word)) for word in words]
+    return [word for word, value in values
+            if value is not None and value is not False and value != "" and type(value).__name__ != "_TypesAbsent"]
 
 
 class Field:
     """One member of an object: a parameter of a command, an application option, a field of a dataclass."""
 
-    __slots__ = (
-        "name", "parameter", "schema", "required", "default", "help", "alias", "env", "secret", "rest", "variadic",
-        "option_only", "dashed", "path", "example", "shape", "factory",
-    )
+    required = True  #: whether it must be given
+    default: Any = TYPES_ABSENT  #: JSON value where it is left out
+    factory: Any = None  #: makes a default for each call, where it is none that everybody shares
+    help = ""  #: one sentence
+    alias: str | None = None  #: one letter
+    env: str | None = None  #: environment variable that fills it
+    secret = False  #: never shown
+    rest = False  #: takes everything to the end of the line
+    variadic = False  #: stands for *args
+    option_only = False  #: never a positional
+    dashed = False  #: comes from a Python name, so that help writes - for _
+    path = False  #: holds paths of the file system
+    example: Any = None  #: JSON value for help
 
     def __init__(self, name: str, schema: Any, *, shape: Shape | None = None) -> None:
         self.name = name  #: the key in JSON
-        self.parameter = name  #: the keyword in Python
         self.schema = schema  #: of the value, with description, default and examples
         self.shape = shape  #: of the value; None where a raw schema describes it
-        self.required = True  #: whether it must be given
-        self.default: Any = TYPES_ABSENT  #: JSON value where it is left out
-        self.factory: Any = None  #: makes a default for each call, where it is none that everybody shares
-        self.help = ""  #: one sentence
-        self.alias: str | None = None  #: one letter
-        self.env: str | None = None  #: environment variable that fills it
-        self.secret = False  #: never shown
-        self.rest = False  #: takes everything to the end of the line
-        self.variadic = False  #: stands for *args
-        self.option_only = False  #: never a positional
-        self.dashed = False  #: comes from a Python name, so that help writes - for _
-        self.path = False  #: holds paths of the file system
-        self.example: Any = None  #: JSON value for help
 
     @property
     def public_name(self) -> str:
@@ -3932,10 +4271,19 @@ class Field:
 class Shape:
     """What a value must be: its schema, and the ways between JSON and Python."""
 
-    __slots__ = (
-        "schema", "read", "write", "word", "form", "parts", "marks", "measure", "make", "rank", "hashes", "tight",
-        "asserts", "home", "_validator", "_roles", "_fills",
-    )
+    form = "leaf"  #: leaf, object, array, tuple, map, union or alias: how the parts hang together
+    parts: Any = ()  #: Fields of an object, else Shapes
+    marks: frozenset[str] = frozenset()  #: roles: "path" of every text in the value, "secret" of the whole
+    measure: str | None = None  #: what min and max bound: a key of TYPES_BOUNDS
+    make: Any = None  #: the Python class; of a union: kind -> branches
+    rank = 3  #: place in a union: null 0, literals 1, text of a form TYPES_FORMED, any text 4, anything 5
+    hashes = True  #: whether the Python value can stand in a set
+    tight = False  #: whether an Arg bounds it somewhere, so that defaults need validation
+    asserts = True  #: whether formats are judged
+    home: Any = None  #: the schema with the $defs of its references, where they are not its own
+    _validator: Validator | None = None
+    _roles: frozenset[str] | None = None
+    _fills: bool | None = None
 
     def __init__(
         self, schema: Any, read: Callable[[Any], Any] | None, write: Callable[[Any], Any], word: str, **about: Any
@@ -3944,26 +4292,11 @@ class Shape:
         self.read = read  #: valid JSON -> Python; None where the two are the same
         self.write = write  #: Python -> JSON, strictly
         self.word = word  #: noun phrase for messages
-        self.form = "leaf"  #: leaf, object, array, tuple, map, union or alias: how the parts hang together
-        self.parts: Any = ()  #: Fields of an object, else Shapes
-        self.marks: frozenset[str] = frozenset()  #: roles: "path" of every text in the value, "secret" of the whole
-        self.measure: str | None = None  #: what min and max bound: a key of TYPES_BOUNDS
-        self.make: Any = None  #: the Python class; of a union: kind -> branches
-        self.rank = 3  #: place in a union: null 0, literals 1, text of a form TYPES_FORMED, any text 4, anything 5
-        self.hashes = True  #: whether the Python value can stand in a set
-        self.tight = False  #: whether an Arg bounds it somewhere, so that defaults need validation
-        self.asserts = True  #: whether formats are judged
-        self.home: Any = None  #: the schema with the $defs of its references, where they are not its own
-        self._validator: Validator | None = None
-        self._roles: frozenset[str] | None = None
-        self._fills: bool | None = None
-        for name, value in about.items():
-            setattr(self, name, value)
+        self.__dict__.update(about)
 
     def copy(self, **changes: Any) -> Shape:
         """Return a copy with other attributes."""
-        about = {name: getattr(self, name) for name in Shape.__slots__[:-3]}
-        return Shape(**dict(about, **changes))
+        return Shape(**dict(self.__dict__, _validator=None, _roles=None, _fills=None, **changes))
 
     def _judge(self) -> Validator:
         if self._validator is None:
@@ -3975,19 +4308,20 @@ class Shape:
 
     def issues(self, value: Any) -> list[Issue]:
         """Return what is wrong with a JSON value; no secret is shown. Raises: REGISTRATION_ERROR for a bad schema."""
-        found = self._judge().issues(value)
-        if found and self.has_role("secret"):
-            return self._judge().issues(value, hidden=self.locate(value, "secret"))
-        return found
+        judge = self._validator or self._judge()
+        if judge.is_valid(value):
+            return []
+        return judge.issues(value, hidden=self.locate(value, "secret") if self.has_role("secret") else None)
 
     def takes(self, value: Any) -> bool:
         """Tell whether a JSON value is valid; of text of a form, whether Python can hold it too."""
-        if not self._judge().is_valid(value):
-            return False
+        valid = self._judge().is_valid(value)
         try:
-            return self.rank != TYPES_FORMED or self.read is None or self.read(value) is not TYPES_ABSENT
+            if valid and self.rank == TYPES_FORMED:
+                self.take(value)
         except _TypesFault:
             return False
+        return valid
 
     def complete(self, value: Any) -> Any:
         """Return a JSON value, valid or not, with the defaults of all objects in it, at every depth; or value itself.
@@ -3996,24 +4330,32 @@ class Shape:
         Raises: VALIDATION_ERROR where a default would make another branch of a union of it; INTERNAL_SERVER_ERROR for a
         default_factory that fails.
         """
-        return self._guard(lambda value: _types_complete(self, value), value) if self.has_defaults() else value
+        try:
+            return _types_complete(self, value) if self.has_defaults() else value
+        except (_TypesFault, RecursionError) as fault:
+            raise self._refuse(value, fault) from fault.__cause__
 
     def to_python(self, value: Any) -> Any:
         """Return the typed value of valid JSON that is complete; its lists and dicts are new.
 
         Raises: VALIDATION_ERROR for what no schema can say: a date that Python cannot hold, a constructor's refusal.
         """
-        return value if self.read is None else self._guard(self.read, value)
-
-    def _guard(self, convert: Callable[[Any], Any], value: Any) -> Any:
         try:
-            return convert(value)
-        except _TypesFault as fault:
-            found = [("type", fault.message, fault.message), _types_at(value, fault.path), *reversed(fault.path)]
-            root = self.schema if self.has_role("secret") else True
-            raise _schema_error([_schema_issue(found, self.locate(value, "secret"), root)]) from fault.__cause__
-        except RecursionError:
-            raise Error("VALIDATION_ERROR", "the value is nested too deeply to be read") from None
+            return value if self.read is None else self.read(value)
+        except (_TypesFault, RecursionError) as fault:
+            raise self._refuse(value, fault) from fault.__cause__
+
+    def take(self, value: Any) -> Any:
+        """Return what to_python does, inside of another shape. Raises: _TypesFault."""
+        return value if self.read is None else self.read(value)
+
+    def _refuse(self, value: Any, fault: _TypesFault | RecursionError) -> Error:
+        """Return the VALIDATION_ERROR for a fault met while reading or completing a value."""
+        if isinstance(fault, RecursionError):
+            return Error("VALIDATION_ERROR", "the value is nested too deeply to be read")
+        found = [("type", fault.message, fault.message), _types_at(value, fault.path), *reversed(fault.path)]
+        root = self.schema if self.has_role("secret") else True
+        return _schema_error([_schema_issue(found, self.locate(value, "secret"), root)])
 
     def to_json(self, value: Any) -> Any:
         """Return the JSON form of a Python value, as new lists and dicts. Raises: _TypesFault where it has none."""
@@ -4024,10 +4366,7 @@ class Shape:
 
     def locate(self, value: Any, role: str) -> list[tuple[str | int, ...]]:
         """Return the places in a JSON value, valid or not, that have a role: "path" (each is text) or "secret"."""
-        places: list[tuple[str | int, ...]] = []
-        if self.has_role(role):
-            _types_locate(self, value, role, (), places)
-        return places
+        return [*_types_locate(self, value, role, ())] if self.has_role(role) else []
 
     def has_role(self, role: str) -> bool:
         """Tell whether a value of this shape can have a role."""
@@ -4037,20 +4376,19 @@ class Shape:
 
     def has_defaults(self) -> bool:
         """Tell whether a value of this shape can hold an object in which something is left out for a default."""
-        if self._fills is None:
+        if self._fills is None:  # apart from _roles, which are asked for before the defaults are known
             self._fills = any(isinstance(part, Field) and part.default is not TYPES_ABSENT
                               for shape in self._within() for part in shape.parts)
         return self._fills
 
-    def _within(self) -> Iterable[Shape]:
-        seen: dict[int, Shape] = {}
+    def _within(self) -> list[Shape]:
+        found: dict[Shape, None] = {}
         todo: list[Any] = [self]
-        while todo:
-            shape = todo.pop()
-            if id(shape) not in seen:
-                seen[id(shape)] = shape
+        for shape in todo:  # which grows
+            if shape not in found:
+                found[shape] = None
                 todo += [part.shape if isinstance(part, Field) else part for part in shape.parts]
-        return seen.values()
+        return [*found]
 
     def read_model(self, value: Any) -> Any:
         """Return the value as a model means it: text is read where the schema has no string. A new value. Pure."""
@@ -4110,10 +4448,9 @@ def _types_literals(leaf: dict[str, Any]) -> list[Any] | None:
 def _types_leaf_kinds(leaf: dict[str, Any]) -> frozenset[str]:
     """Return the kinds of value that an alternative admits. Pure."""
     kinds, declared, literals = TYPES_KINDS, leaf.get("type"), _types_literals(leaf)
-    if isinstance(declared, str):
-        kinds = TYPES_ADMITTED.get(declared, frozenset())
-    elif isinstance(declared, list):
-        kinds = frozenset().union(*(TYPES_ADMITTED.get(word, ()) for word in declared if isinstance(word, str)))
+    if isinstance(declared, (str, list)):
+        words = [declared] if isinstance(declared, str) else [word for word in declared if isinstance(word, str)]
+        kinds &= {*words, "integer"} if "number" in words else {*words}
     if literals is not None:
         found = {_json_kind(value) for value in literals}
         whole = any(isinstance(value, float) and value == value // 1 for value in literals)
@@ -4127,7 +4464,11 @@ def _types_kinds(schema: Any, root: Any) -> frozenset[str]:
     >>> sorted(_types_kinds({"anyOf": [{"type": "number"}, {"const": None}]}, True))
     ['integer', 'null', 'number']
     """
-    return frozenset().union(*map(_types_leaf_kinds, _types_leaves(schema, root)))
+    return _types_kinds_of(_types_leaves(schema, root))
+
+
+def _types_kinds_of(leaves: Iterable[dict[str, Any]]) -> frozenset[str]:
+    return frozenset().union(*map(_types_leaf_kinds, leaves))
 
 
 def _types_one_of(schemas: Iterable[Any]) -> Any:
@@ -4184,22 +4525,19 @@ def _types_split_number(text: str) -> tuple[str, str, str] | None:
     whole, point, fraction = mantissa.partition(".")
     exponent = exponent[1:] if exponent[:1] in ("+", "-") else exponent
     pieces = [whole] + [fraction] * len(point) + [exponent] * len(mark)
-    if len(digits) > JSON_INT_DIGITS or not all(piece.isascii() and piece.isdigit() for piece in pieces):
-        return None
-    return whole, fraction, exponent
+    sound = len(digits) <= JSON_INT_DIGITS and digits.isascii() and all(map(str.isdigit, pieces))
+    return (whole, fraction, exponent) if sound else None
 
 
 def _types_read_number(text: str, whole_only: bool) -> Any:
     """Return the number of ``[+-]?[0-9]+``, or of a JSON number with an optional plus; else TYPES_ABSENT. Pure."""
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if whole_only or digits.isdigit():
-        whole = digits.isascii() and digits.isdigit() and (whole_only or digits[0] != "0" or digits == "0")
-        return int(text) if whole and len(digits) <= JSON_INT_DIGITS else TYPES_ABSENT
     parts = _types_split_number(text)
-    if parts is None or parts[0] != "0" == parts[0][0]:
+    if parts is None or not whole_only and parts[0] != "0" == parts[0][0]:
         return TYPES_ABSENT
+    if parts[1:] == ("", ""):
+        return int(text)
     number = float(text)
-    return number if number - number == 0.0 else TYPES_ABSENT
+    return number if number - number == 0.0 and not whole_only else TYPES_ABSENT
 
 
 def _types_read_value(kinds: frozenset[str], text: str, max_depth: int) -> Any:
@@ -4227,13 +4565,8 @@ def _types_read_text(schema: Any, text: str, root: Any) -> Any:
     >>> _types_read_text({"type": "integer"}, "-34", True), _types_read_text({"type": "string"}, "1.10", True)
     (-34, '1.10')
     """
-    if isinstance(schema, dict) and TYPES_SHAPED.isdisjoint(schema):  # the usual case, quickly
-        kind = schema.get("type")
-        value = _types_read_number(text, kind == "integer") if kind in ("integer", "number") else TYPES_ABSENT
-        if kind == "string" or value is not TYPES_ABSENT:
-            return text if kind == "string" else value
     leaves = _types_leaves(schema, root)
-    kinds: frozenset[str] = frozenset().union(*map(_types_leaf_kinds, leaves))
+    kinds = _types_kinds_of(leaves)
     others = kinds - {"null"}
     if others == {"boolean"}:
         if text.isascii() and text.lower() in TYPES_BOOLEANS:
@@ -4291,11 +4624,10 @@ def _types_read_model(schema: Any, value: Any, root: Any, level: int = 0) -> Any
     """
     if isinstance(value, str):
         leaves = _types_leaves(schema, root)
-        kinds: frozenset[str] = frozenset().union(*map(_types_leaf_kinds, leaves))
-        read: Any = TYPES_ABSENT
+        kinds = _types_kinds_of(leaves)
         if "string" not in kinds and not _types_is_mixed(leaves):
             read = _types_read_value(kinds, value, max(JSON_DEPTH_LEVELS - level, 0))
-        value = value if read is TYPES_ABSENT else read
+            value = value if read is TYPES_ABSENT else read
     if isinstance(value, dict) and level < JSON_DEPTH_LEVELS:
         return {key: _types_read_model(_types_member(schema, key, root), item, root, level + 1)
                 for key, item in value.items()}
@@ -4310,10 +4642,11 @@ def _types_is_clock(name: str, text: str) -> bool:
     if name == "decimal":
         parts = _types_split_number(text)
         return parts is not None and len(parts[2]) <= TYPES_EXPONENT_DIGITS
-    if name.endswith("time") and _types_split_time(text[11:] if name.endswith("date-time") else text) is None:
+    dated, timed = "date" in name, "time" in name
+    if timed and _types_split_time(text[11:] if dated else text) is None:
         return False
-    return name.endswith(("iso-time", "time")) and "date" not in name or (
-        _format_check("date", text[:10]) is True and (text[10:11] in ("T", "t") if name != "date" else len(text) == 10))
+    end = text[10:11] in ("T", "t") if timed else len(text) == 10
+    return not dated or end and _format_check("date", text[:10]) is True
 
 
 def _types_split_time(text: str) -> tuple[list[int], int | None] | None:
@@ -4336,11 +4669,9 @@ def _types_split_time(text: str) -> tuple[list[int], int | None] | None:
     clock, point, fraction = text.partition(".")
     pieces = clock.split(":")
     digits = "".join(pieces) + fraction
-    if len(pieces) not in (2, 3) or any(len(piece) != 2 for piece in pieces):
+    if [*map(len, pieces)] not in ([2, 2], [2, 2, 2]) or not (digits.isascii() and digits.isdigit()):
         return None
-    if not digits.isascii() or not digits.isdigit():
-        return None
-    if point and (not fraction or len(pieces) < 3) or pieces[0] > "23" or max(pieces[1:]) > "60" or pieces[1] > "59":
+    if point and not (fraction and pieces[2:]) or pieces[0] > "23" or pieces[1] > "59" or pieces[-1] > "60":
         return None
     return [*map(int, pieces), *[0] * (3 - len(pieces)), int(fraction[:6].ljust(6, "0"))], offset
 
@@ -4361,22 +4692,21 @@ def _types_steps(shape: Shape, value: Any) -> list[tuple[Any, Any, Any]]:
     return [(part, index, item) for index, (part, item) in enumerate(zip(shapes, value))]
 
 
-def _types_locate(shape: Shape, value: Any, role: str, path: tuple[str | int, ...], places: list[Any]) -> None:
-    """Append the places of a role in a JSON value, which need not be valid."""
+def _types_locate(shape: Shape, value: Any, role: str, path: tuple[Any, ...]) -> Iterator[tuple[str | int, ...]]:
+    """Yield the places of a role in a JSON value, which need not be valid."""
     steps = _types_steps(shape, value)
     if role in shape.marks:
-        steps = []
         if role == "secret" or isinstance(value, str):
-            places.append(path)
-        elif isinstance(value, (dict, list)):
-            pairs = value.items() if isinstance(value, dict) else enumerate(value)
-            steps = [(shape, key, item) for key, item in pairs]
-    elif shape.form in ("union", "alias"):
-        for branch in _types_choose(shape, value) if shape.form == "union" else shape.parts:
-            _types_locate(branch, value, role, path, places)
+            yield path
+            return
+        pairs = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
+        steps = [(shape, key, item) for key, item in pairs]
+    else:
+        for branch in _types_choose(shape, value):
+            yield from _types_locate(branch, value, role, path)
     for part, key, item in steps:
         if part.has_role(role):
-            _types_locate(part, item, role, path + (key,), places)
+            yield from _types_locate(part, item, role, path + (key,))
 
 
 def _types_complete(shape: Shape, value: Any) -> Any:
@@ -4384,11 +4714,11 @@ def _types_complete(shape: Shape, value: Any) -> Any:
     if not shape.has_defaults():
         return value
     if shape.form in ("union", "alias"):
-        chosen = _types_choose(shape, value) if shape.form == "union" else shape.parts
+        chosen = _types_choose(shape, value)
         if len(chosen) != 1:
             return value
         made = _types_complete(chosen[0], value)
-        if shape.form == "union" and [*_types_choose(shape, made)] != [*chosen]:
+        if _types_choose(shape, made) != chosen:
             raise _TypesFault(f"is {chosen[0].word} that its defaults make into another type; give more members")
         return made
     if shape.form == "object" and isinstance(value, dict):
@@ -4424,11 +4754,11 @@ def _types_default(field: Field) -> Any:
 
 def _types_at(value: Any, path: Sequence[Any]) -> Any:
     """Return the value at a place, None where the place is not in it. Pure."""
-    for key in path:
-        if isinstance(value, dict) and key in value or isinstance(value, list) and key in range(len(value)):
+    try:
+        for key in path:
             value = value[key]
-        else:
-            return None
+    except (LookupError, TypeError):
+        return None
     return value
 
 
@@ -4437,39 +4767,30 @@ def _types_refused(word: str, value: object) -> _TypesFault:
     return _TypesFault(f"expected {word}, got {'None' if value is None else type(value).__name__}")
 
 
-def _types_write_text(value: Any) -> str:
+def _types_write_scalar(value: Any) -> Any:
+    """Return the JSON form of text, a number, a boolean or None. Raises: _TypesFault for a number that has none."""
+    if type(value) in JSON_FIXED_TYPES:
+        return value
     if isinstance(value, str):
-        return value if type(value) is str else str.__str__(value)
-    raise _types_refused("text", value)
-
-
-def _types_write_integer(value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        if -JSON_INT_LIMIT < value < JSON_INT_LIMIT:
-            return int.__index__(value)
-        raise _TypesFault(f"is an integer of more than {JSON_INT_DIGITS:,} digits")
-    raise _types_refused("a whole number", value)
-
-
-def _types_write_number(value: Any) -> int | float:
+        return str.__str__(value)
     if isinstance(value, float):
         if value - value == 0.0:
             return float.__float__(value)
         raise _TypesFault(f"is {'NaN' if value != value else 'infinite'}, which no JSON number is")
-    if isinstance(value, int) and not isinstance(value, bool):
-        return _types_write_integer(value)
-    raise _types_refused("a number", value)
+    if -JSON_INT_LIMIT < value < JSON_INT_LIMIT:
+        return int.__index__(value)
+    raise _TypesFault(f"is an integer of more than {JSON_INT_DIGITS:,} digits")
 
 
-def _types_write_boolean(value: Any) -> bool:
-    if value is True or value is False:
-        return value is True
-    raise _types_refused("True or False", value)
+def _types_writer(word: str, *kinds: type) -> Callable[[Any], Any]:
+    """Return the writer of scalars of these classes."""
 
+    def write(value: Any) -> Any:
+        if isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool)):
+            return _types_write_scalar(value)
+        raise _types_refused(word, value)
 
-def _types_write_null(value: Any) -> None:
-    if value is not None:
-        raise _types_refused("None", value)
+    return write
 
 
 def _types_read_float(value: Any) -> float:
@@ -4506,7 +4827,12 @@ def _types_write_free(value: Any) -> Any:
     Known types are written as their annotations say: an Enum as its value, a date as text, a dataclass as an object.
     Raises: _TypesFault, with the path, for all others, NaN, cycles and too many levels.
     """
-    if _json_is_plain(value, JSON_DEPTH_LEVELS):
+    kind = type(value)
+    if kind in JSON_FIXED_TYPES:
+        return value
+    if kind in JSON_SCALAR_TYPES:
+        return _types_write_scalar(value)
+    if kind in JSON_CONTAINER_TYPES and _json_is_plain(value, JSON_DEPTH_LEVELS):
         try:
             return _json_copy(value)
         except _JsonFault:
@@ -4516,17 +4842,15 @@ def _types_write_free(value: Any) -> Any:
 
 def _types_write_known(value: Any, writers: dict[type, Any], levels: int) -> Any:
     """Return what _types_write_free does. writers: those of classes met before; levels: how many there may still be."""
-    if value is None or value is True or value is False:
+    kind = type(value)
+    if kind in JSON_FIXED_TYPES:
         return value
-    if isinstance(value, _types_enum()):
+    if kind is not int and isinstance(value, _types_enum()):
         return _types_write_known(value.value, writers, levels)
-    if isinstance(value, str):
-        return _types_write_text(value)
-    if isinstance(value, (int, float)):
-        return _types_write_number(value)
+    if isinstance(value, (str, int, float)):
+        return _types_write_scalar(value)
     if levels == 0:
         raise _TypesFault("is nested too deeply or contains itself")
-    kind = type(value)
 
     def convert(item: Any) -> Any:
         return _types_write_known(item, writers, levels - 1)
@@ -4576,13 +4900,13 @@ def _types_write_items(value: Iterable[Any], convert: Callable[[Any], Any]) -> l
 def _types_write_members(value: Mapping[Any, Any], convert: Callable[[Any], Any]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     key: Any = None
-    try:
-        for key, item in value.items():
-            made[_types_write_text(key)] = convert(item)
-    except _TypesFault as fault:
-        if isinstance(key, str):
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise _TypesFault(f"has a key of type {type(key).__name__}, where JSON has text")
+        try:
+            made[key if type(key) is str else str.__str__(key)] = convert(item)
+        except _TypesFault as fault:
             raise fault.under(key)
-        raise _TypesFault(f"has a key of type {type(key).__name__}, where JSON has text") from None
     return made
 
 
@@ -4594,8 +4918,11 @@ def _types_order(value: Any) -> tuple[str, Any]:
 def _types_array(make: Any, item: Shape) -> Shape:
     """Return the shape of a list, tuple, set or frozenset of one type of items."""
     unique, convert = make in (set, frozenset), item.read
-    schema = {"type": "array", "items": item.schema, "uniqueItems": True}
-    kept = ["type"] + ["items"] * (item.schema != {}) + ["uniqueItems"] * unique
+    schema: dict[str, Any] = {"type": "array"}
+    if item.schema != {}:
+        schema["items"] = item.schema
+    if unique:
+        schema["uniqueItems"] = True
 
     def read(value: Any) -> Any:
         made = value if convert is None else _types_write_items(value, convert)
@@ -4609,7 +4936,7 @@ def _types_array(make: Any, item: Shape) -> Shape:
             raise _types_refused(f"a {make.__name__}", value)
         return (_types_write_set if unique else _types_write_items)(value, item.write)
 
-    return Shape({key: schema[key] for key in kept}, read, write, f"a {make.__name__}", form="array", parts=(item,),
+    return Shape(schema, read, write, f"a {make.__name__}", form="array", parts=(item,),
                  measure="items", make=make, hashes=make in (tuple, frozenset) and item.hashes, tight=item.tight)
 
 
@@ -4621,8 +4948,7 @@ def _types_tuple(items: Sequence[Shape]) -> Shape:
         schema.update(prefixItems=[item.schema for item in items], items=False, minItems=count)
 
     def read(value: Any) -> Any:
-        pairs = zip(items, value)
-        return tuple(_types_write_items(pairs, lambda pair: pair[0].read(pair[1]) if pair[0].read else pair[1]))
+        return tuple(_types_write_items(zip(items, value), lambda pair: pair[0].take(pair[1])))
 
     def write(value: Any) -> Any:
         if not isinstance(value, (list, tuple)) or len(value) != count:
@@ -4640,13 +4966,11 @@ def _types_map(key: Shape, item: Shape) -> Shape:
         schema["propertyNames"] = key.schema
     if item.schema != {}:
         schema["additionalProperties"] = item.schema
-    convert = item.read
-
     def read(value: Any) -> Any:
-        return dict(value) if convert is None else _types_write_members(value, convert)
+        return dict(value) if item.read is None else _types_write_members(value, item.read)
 
     def write(value: Any) -> Any:
-        if not isinstance(value, sys.modules["_collections_abc"].Mapping):
+        if type(value) is not dict and not isinstance(value, sys.modules["_collections_abc"].Mapping):
             raise _types_refused("a dict", value)
         return _types_write_members(value, item.write)
 
@@ -4662,16 +4986,16 @@ def _types_object(fields: Sequence[Field], make: Any, word: str) -> Shape:
         schema["required"] = required
     schema["additionalProperties"] = False
     shapes: list[Any] = [field.shape for field in fields]
-    plan = [(field.name, field.parameter, shape.read) for field, shape in zip(fields, shapes)]
+    plan = [(field.name, shape.read) for field, shape in zip(fields, shapes)]
 
     def read(value: Any) -> Any:
-        """Return the members by parameter, each converted, or what make makes of them."""
+        """Return the members, each converted, or what make makes of them."""
         made: dict[str, Any] = {}
         name = ""
         try:
-            for name, parameter, convert in plan:
+            for name, convert in plan:
                 if name in value:
-                    made[parameter] = value[name] if convert is None else convert(value[name])
+                    made[name] = value[name] if convert is None else convert(value[name])
         except _TypesFault as fault:
             raise fault.under(name)
         if make is dict:
@@ -4689,40 +5013,44 @@ def _types_object(fields: Sequence[Field], make: Any, word: str) -> Shape:
 
 def _types_object_writer(fields: Sequence[Field], make: Any, word: str) -> Callable[[Any], Any]:
     """Return the writer of a closed object: of the items of a dict, or of the attributes of an instance."""
-    names: dict[str, Any] = {field.parameter: field for field in fields}
+    names: dict[str, Any] = {field.name: field for field in fields}
 
     def write(value: Any) -> Any:
         """Return the object; every declared member and no other."""
         if not isinstance(value, make):
             raise _types_refused(word, value)
-        for key in value if make is dict else ():
-            if key not in names:
-                raise _TypesFault("is not declared").under(key if isinstance(key, str) else repr(key))
+        if make is not dict:
+            value = {name: getattr(value, name) for name in names if hasattr(value, name)}
         made: dict[str, Any] = {}
-        for name, field in names.items():
-            item = value.get(name, TYPES_ABSENT) if make is dict else getattr(value, name, TYPES_ABSENT)
-            try:
-                if item is not TYPES_ABSENT:
-                    made[field.name] = field.shape.write(item)
+        name: Any = None
+        try:
+            for name in value:
+                if name not in names:
+                    raise _TypesFault("is not declared")
+            for name, field in names.items():
+                if name in value:
+                    made[name] = field.shape.write(value[name])
                 elif field.required:
                     raise _TypesFault("is missing")
-            except _TypesFault as fault:
-                raise fault.under(field.name)
+        except _TypesFault as fault:
+            raise fault.under(name if isinstance(name, str) else repr(name))
         return made
 
     return write
 
 
-def _types_choose(union: Shape, value: Any) -> Sequence[Shape]:
+def _types_choose(union: Shape, value: Any) -> list[Shape]:
     """Return the branch of a union that a JSON value is read by; where none takes it, all that have values of its kind.
 
-    Reading and locating choose by this alone: were they to differ, a path could pass for something else.
+    Reading and locating choose by this alone: were they to differ, a path could pass for something else. An alias has
+    one branch, every other form none.
     """
+    if union.form != "union":
+        return union.parts if union.form == "alias" else []
     kind = _json_kind(value)
     whole = kind == "number" and kind not in union.make and value == value // 1
-    branches: Sequence[Shape] = union.make.get("integer" if whole else kind, ())
-    fitting = (branch for branch in branches if branch.takes(value))
-    first = next(fitting, None) if len(branches) > 1 else None
+    branches: list[Shape] = union.make.get("integer" if whole else kind, [])
+    first = next((branch for branch in branches if branch.takes(value)), None) if len(branches) > 1 else None
     return branches if first is None else [first]
 
 
@@ -4741,10 +5069,7 @@ def _types_union(branches: Sequence[Shape], home: Any) -> Shape:
         chosen = _types_choose(union, value)
         if len(chosen) != 1:
             raise _TypesFault(f"is not {word}")
-        return value if chosen[0].read is None else chosen[0].read(value)
-
-    def read_optional(value: Any) -> Any:
-        return None if value is None else only(value)
+        return chosen[0].take(value)
 
     def write(value: Any) -> Any:
         deepest = None
@@ -4758,11 +5083,8 @@ def _types_union(branches: Sequence[Shape], home: Any) -> Shape:
     union = Shape({"anyOf": [branch.schema for branch in branches]}, read, write, word, form="union", make=table,
                   parts=tuple(branches), hashes=all(branch.hashes for branch in branches),
                   tight=any(branch.tight for branch in branches))
-    only: Any = others[0].read
     if all(branch.read is None for branch in others) or [branch.make for branch in others] in TYPES_NUMBERS:
         union.read = None
-    elif len(others) == 1:
-        union.read = read_optional
     return union
 
 
@@ -4875,20 +5197,21 @@ def _types_scalar(kind: Any) -> Shape | None:
     if found is None:
         return None
     schema, read, write, word, measure, rank = found
+    write = _types_writer(*write) if isinstance(write, tuple) else write
     return Shape(schema, read, write, word, measure=measure, rank=rank, make=kind)
 
 
-#: Python type -> schema, reader, writer, word, measure, rank
-TYPES_SCALARS = {
-    str: ({"type": "string"}, None, _types_write_text, "text", "length", 4),
-    int: ({"type": "integer"}, int, _types_write_integer, "a whole number", "number", 3),
-    float: ({"type": "number"}, _types_read_float, _types_write_number, "a number", "number", 3),
-    bool: ({"type": "boolean"}, None, _types_write_boolean, "true or false", None, 3),
+#: Python type -> schema, reader, writer or what _types_writer makes it of, word, measure, rank
+TYPES_SCALARS: dict[Any, Any] = {
+    str: ({"type": "string"}, None, ("text", str), "text", "length", 4),
+    int: ({"type": "integer"}, int, ("a whole number", int), "a whole number", "number", 3),
+    float: ({"type": "number"}, _types_read_float, ("a number", int, float), "a number", "number", 3),
+    bool: ({"type": "boolean"}, None, ("True or False", bool), "true or false", None, 3),
     bytes: (
         {"type": "string", "contentEncoding": "base64"}, _types_read_bytes, _types_write_bytes, "bytes", "bytes", 3
     ),
     object: ({}, _json_copy, _types_write_free, "a JSON value", None, 5),
-    type(None): ({"type": "null"}, None, _types_write_null, "null", None, 0),
+    type(None): ({"type": "null"}, None, ("None", type(None)), "null", None, 0),
 }
 
 
@@ -4902,19 +5225,17 @@ def _types_enum() -> Any:
     return sys.modules["enum"].Enum if "enum" in sys.modules else ()
 
 
-def _types_rewrite(node: Any) -> Any:
-    """Return a syntax tree in which X | Y is a subscript of the name TYPES_UNION, for Python 3.9."""
+def _types_rewrite(text: str) -> str:
+    """Return the text of an expression in which X | Y is a subscript of the name TYPES_UNION, for Python 3.9."""
     import ast
 
-    for name, child in ast.iter_fields(node):
-        if isinstance(child, ast.AST):
-            setattr(node, name, _types_rewrite(child))
-        elif isinstance(child, list):
-            child[:] = [_types_rewrite(one) if isinstance(one, ast.AST) else one for one in child]
-    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.BitOr):
-        return node
-    pair = ast.Tuple([node.left, node.right], ast.Load())
-    return ast.Subscript(ast.Name("TYPES_UNION", ast.Load()), pair, ast.Load())
+    def visit(walker: Any, node: Any) -> Any:
+        walker.generic_visit(node)
+        pair = f"TYPES_UNION[{ast.unparse(node.left)}, {ast.unparse(node.right)}]"
+        return ast.parse(pair, mode="eval").body if isinstance(node.op, ast.BitOr) else node
+
+    walker: Any = type("walker", (ast.NodeTransformer,), {"visit_BinOp": visit})()
+    return ast.unparse(walker.visit(ast.parse(text.strip(), mode="eval")))
 
 
 def _types_evaluate(text: str, scope: dict[str, Any], old: bool = sys.version_info < (3, 10)) -> Any:
@@ -4923,11 +5244,9 @@ def _types_evaluate(text: str, scope: dict[str, Any], old: bool = sys.version_in
         return TYPES_BUILTIN[text]
     names: dict[str, Any] = {}
     if old and "|" in text:
-        import ast
         import typing
 
-        text = ast.unparse(ast.fix_missing_locations(_types_rewrite(ast.parse(text.strip(), mode="eval"))))
-        names["TYPES_UNION"] = typing.Union
+        text, names["TYPES_UNION"] = _types_rewrite(text), typing.Union
     return eval(text, scope, names)
 
 
@@ -4997,9 +5316,8 @@ def _shapes_merge(notes: Sequence[Arg]) -> Arg:
     """Return one Arg that says what all of these say; of two that disagree, the later. Pure."""
     merged = Arg()
     for note in notes:
-        for name in Arg.__slots__:
-            if not _types_is_unset(getattr(note, name)):
-                setattr(merged, name, getattr(note, name))
+        for name in _types_given(note):
+            setattr(merged, name, getattr(note, name))
     return merged
 
 
@@ -5030,16 +5348,15 @@ def _shapes_are_alike(one: Shape, other: Shape) -> bool:
 def _shapes_bounded(shape: Shape, least: Any, most: Any) -> Callable[[Any], Any]:
     """Return a reader that judges bounds which JSON Schema cannot: of decimals written as text, of decoded bytes."""
     read: Any = shape.read
-    counted = shape.measure == "bytes"
-    low, high = [limit if counted or limit is None else shape.make(str(limit)) for limit in (least, most)]
+    measure, unit = (len, " bytes") if shape.measure == "bytes" else (shape.make, "")
+    low, high = [limit if unit or limit is None else shape.make(str(limit)) for limit in (least, most)]
 
     def bounded(value: Any) -> Any:
         made = read(value)
-        size = len(made) if counted else made
-        wrong = f"at least {low}" if low is not None and size < low else ""
-        wrong = f"at most {high}" if high is not None and size > high else wrong
-        if wrong:
-            raise _TypesFault(f"is not {wrong}" + (" bytes" if counted else ""))
+        if low is not None and measure(made) < low:
+            raise _TypesFault(f"is not at least {low}{unit}")
+        if high is not None and measure(made) > high:
+            raise _TypesFault(f"is not at most {high}{unit}")
         return made
 
     return bounded
@@ -5061,8 +5378,8 @@ class _ShapesCompiler:
         self.home: dict[str, Any] = {"$defs": {}}  #: what the references of this owner point into
         self.trail: list[str] = []  #: the places on the way to the annotation at hand
         self.named: dict[Any, list[Any]] = {}  #: class or alias -> [Shape once it is made, name in $defs, its aliases]
-        self.checks: list[tuple[str, str, Shape, Any]] = []  #: place, name, shape and value of what is validated last
-        self.later: list[tuple[list[str], Field, Arg, Any]] = []  #: trail and field whose default or example must wait
+        self.checks: list[tuple[list[str], str, Shape, Any]] = []  #: trail, name, shape, value of what is judged last
+        self.later: list[tuple[list[str], Field, Arg, Any]] = []  #: trail, field, its Arg and default, which must wait
         self.level = 0  #: how many annotations the one at hand stands in
 
     def refuse(self, what: str) -> RegistrationError:
@@ -5199,7 +5516,8 @@ class _ShapesCompiler:
                 raise self.refuse(f"is annotated {_shapes_cut(note)}, but the keys of a JSON object are text; "
                                   "use dict[str, ...], or a list of pairs")
             return _types_map(key, item)
-        if kind is tuple and args[-1:] != [Ellipsis] and (args or origin is not None and note is not _shapes_tuple()):
+        bare = origin is None or _shapes_special(note) == "Tuple" and not hasattr(note, "__args__")
+        if kind is tuple and args[-1:] != [Ellipsis] and (args or not bare):
             return _types_tuple([self.shape(arg, scope) for arg in args])
         item = self.shape(args[0] if args else object, scope)
         if kind in (set, frozenset) and not item.hashes:
@@ -5369,7 +5687,8 @@ class _ShapesCompiler:
         if own and default is not TYPES_ABSENT:
             raise self.refuse("has two defaults, one of nk.Opt and one of Python; keep one of them")
         field.required = not optional and not arg.optional and default is TYPES_ABSENT
-        if own or default is not TYPES_ABSENT or not _types_is_unset(arg.example):
+        default = arg.default if own else default
+        if default is not TYPES_ABSENT or _types_given(arg, ("example",)):
             field.schema = dict(field.schema)
             self.later.append((self.trail[:], field, arg, default))
         elif arg.optional and not optional:
@@ -5380,20 +5699,16 @@ class _ShapesCompiler:
         return field
 
     def set_values(self, field: Field, arg: Arg, default: Any) -> None:
-        """Fill in default and example of a field, once every class is known; schemas show neither with a secret in it.
-
-        default: Python's.
-        """
+        """Fill in default and example of a field, once every class is known; schemas show none with a secret in it."""
         shape: Any = field.shape
         hidden = shape.has_role("secret")
-        default = default if type(arg.default).__name__ == "_TypesAbsent" else arg.default
         if default is not TYPES_ABSENT:
             field.default = self.value(shape, default, "default", hidden)
             if field.factory is not None:
                 field.shape = shape.copy(home=self.home)
             elif not shape.locate(field.default, "secret"):
                 field.schema["default"] = field.default
-        if not _types_is_unset(arg.example):
+        if _types_given(arg, ("example",)):
             field.example = self.value(shape, arg.example, "example", hidden)
             if not shape.locate(field.example, "secret"):
                 field.schema["examples"] = [field.example]
@@ -5403,22 +5718,23 @@ class _ShapesCompiler:
 
         Raises: REGISTRATION_ERROR, now or, for what bounds say about it, from complete().
         """
+
+        def shown() -> str:
+            return what if secret else f"{what} {_json_show(value)}"
+
         try:
             made = value if what == "example" and isinstance(value, str) else shape.to_json(value)
             if made and isinstance(made, (list, dict)) or isinstance(made, str) and not made.isascii():
                 _json_write(made).encode("utf-8")
         except (_JsonFault, UnicodeEncodeError) as fault:
-            shown = what if secret else f"{what} {_json_show(value)}"
             why = fault.reason if isinstance(fault, _JsonFault) else "a lone surrogate"
-            raise self.refuse(f"has the {shown}, which no JSON can hold: {why}; give it another") from None
+            raise self.refuse(f"has the {shown()}, which no JSON can hold: {why}; give it another") from None
         except _TypesFault as fault:
             place = f" at {_json_pointer(fault.path)}" if fault.path else ""
             remedy = "annotate it Optional[...] or give it another" if value is None else "give it another"
-            shown = what if secret else f"{what} {_json_show(value)}"
-            raise self.refuse(f"has the {shown}, which does not fit{place}: {fault.message}; {remedy}") from None
+            raise self.refuse(f"has the {shown()}, which does not fit{place}: {fault.message}; {remedy}") from None
         if shape.tight or what == "example":
-            shown = what if secret else f"{what} {_json_show(value)}"
-            self.checks.append((" in ".join(reversed(self.trail)), shown, shape, made))
+            self.checks.append((self.trail[:], shown(), shape, made))
         return made
 
     def complete(self, shape: Shape) -> Shape:
@@ -5432,11 +5748,9 @@ class _ShapesCompiler:
             except (RecursionError, _TypesFault) as fault:
                 why = fault.message if isinstance(fault, _TypesFault) else "holds itself without end"
                 raise self.refuse(f"has a default that {why}; give it another") from None
-        for place, what, part, value in self.checks:
-            checked = part.copy(home=self.home)
-            issues = checked.issues(value)
+        for self.trail, what, part, value in self.checks:
+            issues = part.copy(home=self.home).issues(value)
             if issues:
-                self.trail = [place]
                 raise self.refuse(f"has the {what}, which does not fit: {issues[0].message}; give it another")
         return shape.copy(schema=dict(shape.schema, **self.home), home=None) if self.home["$defs"] else shape
 
@@ -5446,9 +5760,8 @@ class _ShapesCompiler:
 
 def _shapes_check_place(compiler: _ShapesCompiler, arg: Arg, words: Sequence[str]) -> None:
     """Refuse what an Arg inside a type says about a parameter. Raises: REGISTRATION_ERROR."""
-    for word in words:
-        if not _types_is_unset(getattr(arg, word)):
-            raise compiler.refuse(f"has an nk.Arg with {word}= inside its type; move it to the parameter itself")
+    for word in _types_given(arg, words):
+        raise compiler.refuse(f"has an nk.Arg with {word}= inside its type; move it to the parameter itself")
 
 
 def _shapes_check_arg(compiler: _ShapesCompiler, arg: Arg, nested: bool, shape: Shape | None) -> None:
@@ -5468,7 +5781,7 @@ def _shapes_check_arg(compiler: _ShapesCompiler, arg: Arg, nested: bool, shape: 
 
 def _shapes_constrain(compiler: _ShapesCompiler, shape: Shape, arg: Arg) -> Shape:
     """Return a shape with what an Arg says about its values. Raises: REGISTRATION_ERROR where that makes no sense."""
-    if all(map(_types_is_unset, (arg.choices, arg.pattern, arg.min, arg.max, arg.help, arg.path, arg.secret))):
+    if not _types_given(arg, ("choices", "pattern", "min", "max", "help", "path", "secret")):
         return shape
     choices, pattern = arg.choices, arg.pattern
     inner = Arg(choices=choices, pattern=pattern)
@@ -5500,7 +5813,7 @@ def _shapes_constrain(compiler: _ShapesCompiler, shape: Shape, arg: Arg) -> Shap
 def _shapes_constrain_union(compiler: _ShapesCompiler, shape: Shape, arg: Arg) -> Shape:
     """Return a union with its one branch besides null bounded; among several the bound could mean any."""
     branches = [branch for branch in shape.parts if branch.rank]
-    if all(map(_types_is_unset, (arg.choices, arg.pattern, arg.min, arg.max))):
+    if not _types_given(arg, ("choices", "pattern", "min", "max")):
         return shape.copy(schema=dict(shape.schema))
     if len(branches) > 1:
         raise compiler.refuse(f"has an nk.Arg that could bound {' or '.join(branch.word for branch in branches)}; "
@@ -5538,7 +5851,8 @@ def _shapes_bound(compiler: _ShapesCompiler, shape: Shape, least: Any, most: Any
         raise compiler.refuse(f"has nk.Arg with min or max, but takes {shape.word}, which has no size to bound; "
                               "leave them out")
     counted = shape.measure not in ("number", "decimal")
-    for word, value in (("min", least), ("max", most)):
+    pairs = (("min", least), ("max", most))
+    for word, value in pairs:
         exact = shape.measure == "decimal" and isinstance(value, shape.make) and value.is_finite()
         number = isinstance(value, int if counted else (int, float)) and not isinstance(value, bool)
         if value is not None and not exact and (not number or value - value != 0 or counted and value < 0):
@@ -5548,16 +5862,12 @@ def _shapes_bound(compiler: _ShapesCompiler, shape: Shape, least: Any, most: Any
         raise compiler.refuse(f"has nk.Arg({shown}), which leaves no value; exchange them")
     if shape.measure in ("decimal", "bytes"):
         shape.read = _shapes_bounded(shape, least, most)
-    for word, value in zip(TYPES_BOUNDS[shape.measure], (least, most)):
+    end = TYPES_BOUNDS[shape.measure]
+    for word, value in pairs:
         if value is not None:
             value = -(-value // 3) * 4 if shape.measure == "bytes" else value
-            shape.schema[word] = value if isinstance(value, (int, float)) else float(value)
+            shape.schema[word + end] = value if isinstance(value, (int, float)) else float(value)
     shape.tight = True
-
-
-def _shapes_tuple() -> Any:
-    """Return typing.Tuple, which has an origin but, written bare, no types."""
-    return sys.modules["typing"].Tuple if "typing" in sys.modules else None
 
 
 # Functions, options and raw schemas
@@ -5566,24 +5876,24 @@ def _shapes_tuple() -> Any:
 class _ShapesSignature:
     """What a function takes and returns, and how a call of it is made from values."""
 
-    __slots__ = ("fields", "input", "output", "returns_none", "context", "var_keyword", "_places", "_keywords", "_star")
+    input: Any = None  #: Shape of all arguments, a closed object
+    output: Shape | None = None  #: Shape of the result; None without a return annotation
+    returns_none = False  #: whether the function is annotated -> None
+    context: str | None = None  #: the parameter that gets the context
+    var_keyword: str | None = None  #: the name of **kwargs
+    _star: str | None = None  # the name of *args
 
     def __init__(self) -> None:
         self.fields: list[Field] = []  #: as declared; *args and **kwargs last
-        self.input: Any = None  #: Shape of all arguments, a closed object
-        self.output: Shape | None = None  #: Shape of the result; None without a return annotation
-        self.returns_none = False  #: whether the function is annotated -> None
-        self.context: str | None = None  #: the parameter that gets the context
-        self.var_keyword: str | None = None  #: the name of **kwargs
-        self._places: list[Field | None] = []  #: what is passed by place; None is the context
-        self._keywords: list[Field | None] = []  #: what is passed by keyword
-        self._star: str | None = None  #: the name of *args
+        self._places: list[str] = []  #: the parameters that are passed by place
+        self._keywords: list[str] = []  #: those that are passed by keyword
 
     def bind(self, values: Mapping[str, Any], context: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of the call, by place and by keyword. values: what input.to_python returned."""
-        args = [context if field is None else values[field.name] for field in self._places]
-        kwargs = {self.context or "" if field is None else field.name: context if field is None else values[field.name]
-                  for field in self._keywords}
+        if self.context is not None:
+            values = {**values, self.context: context}
+        args = [*map(values.__getitem__, self._places)]
+        kwargs = {name: values[name] for name in self._keywords} if self._keywords else {}
         if self._star is not None:
             args += values.get(self._star, ())
         if self.var_keyword is not None:
@@ -5614,8 +5924,7 @@ def _shapes_signature(
     if not raw:
         made.input = compiler.guard(lambda: _shapes_add_parameters(
             made, compiler, function, hints, extra_args or {}, context_type, bound))
-        for field in made.fields:
-            field.path = field.shape is not None and field.shape.has_role("path")
+        _shapes_find_paths(made.fields)
     if "return" in hints:
         result = _ShapesCompiler(owner, True)
         result.trail.append("the result")
@@ -5623,6 +5932,12 @@ def _shapes_signature(
         made.returns_none = note is None or note is type(None)
         made.output = result.guard(lambda: result.shape(note, scope))
     return made
+
+
+def _shapes_find_paths(fields: Sequence[Field]) -> None:
+    """Mark the fields that hold paths, once their shapes are whole."""
+    for field in fields:
+        field.path = field.shape is not None and field.shape.has_role("path")
 
 
 def _shapes_add_parameters(
@@ -5646,7 +5961,6 @@ def _shapes_add_parameters(
         if name not in hints and name != made.var_keyword:
             raise compiler.refuse(f"has no annotation; write {name}: str, or {name}: object for any JSON value")
         note, scope = compiler.resolve(hints.get(name, object), function.__globals__)
-        field: Field | None = None
         if context_type is not None and note is context_type:
             if made.context is not None or star:
                 raise compiler.refuse("is annotated as the context, which a function takes once, under a name")
@@ -5658,10 +5972,8 @@ def _shapes_add_parameters(
                 _shapes_collect(field, name == made._star, compiler, names)
             field.option_only = name in named or name == made.var_keyword
             made.fields.append(field)
-        if name in placed:
-            made._places.append(field)
-        elif name in named:
-            made._keywords.append(field)
+        if not star:
+            (made._places if name in placed else made._keywords).append(name)
     compiler.trail = []
     return _types_object(made.fields, dict, "an object")
 
@@ -5747,8 +6059,8 @@ def _shapes_options(spec: Any, owner: str) -> tuple[Shape, list[Field], Callable
         shape, fields = _shapes_from_schema(spec, owner=owner)
     else:
         shape = compiler.guard(build)
+    _shapes_find_paths(fields)
     for field in fields:
-        field.path = field.shape is not None and field.shape.has_role("path")
         field.option_only = True
     return shape, fields, lambda given: shape.to_python(shape.complete(given))
 
@@ -5812,7 +6124,7 @@ REG_COMMAND_OPTIONS = {
     "returns": "a JSON Schema", "previews": "True or False", "hidden": "True or False", "examples": "a list of texts",
     "args": "a dict of Arg by parameter", "input": "a JSON Schema as a dict", "native": "True or False",
     "present": "a function of the result", "exit_code": "a function of the result", "service": "text",
-    "action": "text", "remote": "True or False",
+    "action": "text", "remote": "True or False", "lines": "True or False",
 }
 #: What a value must be -> its types; () is whatever can be called.
 REG_VALUES: dict[str, Any] = {
@@ -5827,7 +6139,7 @@ REG_STAR_FLAGS = 0x0C  # CO_VARARGS and CO_VARKEYWORDS
 REG_COMPOSING_WORDS = frozenset(("allOf", "anyOf", "oneOf", "$ref", "$dynamicRef"))  # a schema's fields hide in these
 
 #: The attributes of Command that are made by the first look at one of them.
-REG_COMPILED = ("input", "fields", "output", "prints", "passthrough", "_signature")
+REG_COMPILED = ("input", "fields", "output", "prints", "passthrough", "takes_context", "_signature")
 
 #: Words that look like plurals and are none.
 REG_SINGULAR_WORDS = (
@@ -5843,19 +6155,7 @@ REG_PLURAL_ENDS = (
 )
 
 
-class _RegRecord:
-    """What a subclass lists as attributes it takes as keyword arguments; without them its own values hold."""
-
-    def __init__(self, **given: Any) -> None:
-        self._take(given)
-
-    def _take(self, given: Mapping[str, Any]) -> None:
-        for name in given:
-            getattr(self, name)  # an AttributeError names what does not exist
-            setattr(self, name, given[name])
-
-
-class Options(_RegRecord):
+class Options:
     """The framework options of one command line, all off unless given."""
 
     json = False  #: one compact line instead of two-space JSON
@@ -5874,6 +6174,11 @@ class Options(_RegRecord):
     ascending = False  #: smallest first
     top: int | None = None  #: how many are kept
     table: tuple[str, ...] = ()  #: fields of the table
+
+    def __init__(self, **given: Any) -> None:
+        for name in given:
+            getattr(self, name)  # an AttributeError names what does not exist
+        self.__dict__.update(given)
 
 
 class Cancel:
@@ -5896,37 +6201,45 @@ class Cancel:
             raise Error("REQUEST_ABORTED", "the call was cancelled by its caller")
 
 
-class Call(_RegRecord):
+class Call:
     """One call, from whatever surface it came: what ARGV, STREAM, PLAN and SERVER make and the engine runs."""
 
-    reading = "EXACT"  #: MODEL (text is read where the schema wants more) or EXACT (nothing is read)
-    surface = "cli"  #: one of REG_SURFACES
-    id: str | int | None = None  #: the line's or request's id, None where there is none
-    source: str | None = None  #: where the call stands, for messages: a line number, a step
-    dry_run = False  #: admit, then stop
-    cancel: Cancel | None = None  #: the caller's signal
-    deadline: float | None = None  #: monotonic second at which the call is given up
+    __slots__ = ("command", "args", "reading", "surface", "id", "source", "dry_run", "cancel", "deadline")
 
-    def __init__(self, command: Command, args: dict[str, Any], **given: Any) -> None:
-        self._take(given)
+    def __init__(
+        self, command: Command, args: dict[str, Any], *, reading: str = "EXACT", surface: str = "cli",
+        id: str | int | None = None, source: str | None = None, dry_run: bool = False, cancel: Cancel | None = None,
+        deadline: float | None = None,
+    ) -> None:
         self.command = command  #: what is called
         self.args = args  #: JSON object as it arrived
+        self.reading = reading  #: MODEL (text is read where the schema wants more) or EXACT (nothing is read)
+        self.surface = surface  #: one of REG_SURFACES
+        self.id = id  #: the line's or request's id, None where there is none
+        self.source = source  #: where the call stands, for messages: a line number, a step
+        self.dry_run = dry_run  #: admit, then stop
+        self.cancel = cancel  #: the caller's signal
+        self.deadline = deadline  #: monotonic second at which the call is given up
 
 
-class Outcome(_RegRecord):
+class Outcome:
     """How a call ended. ``ok`` with ``data``, or an ``error``; always with the exit code a printed call would have."""
 
-    data: Any = None  #: the result as JSON
-    error: Error | None = None  #: the refusal, None on success
-    exit_code = 0  #: 0 to 255
-    entered = False  #: whether the handler was reached
-    written: dict[str, str] | None = None  #: what the handler wrote to ctx.stdout and ctx.stderr, None where nothing
-    digest: str | None = None  #: digest of the admitted call where one was computed
-    result: Any = None  #: what the handler returned, before it became JSON
+    __slots__ = ("ok", "data", "error", "exit_code", "entered", "returned", "written", "digest", "result")
 
-    def __init__(self, ok: bool, **given: Any) -> None:
-        self._take(given)
+    def __init__(
+        self, ok: bool, *, data: Any = None, error: Error | None = None, exit_code: int = 0, entered: bool = False,
+        returned: bool = False, written: dict[str, str] | None = None, digest: str | None = None, result: Any = None,
+    ) -> None:
         self.ok = ok  #: whether the call succeeded
+        self.data = data  #: the result as JSON
+        self.error = error  #: the refusal, None on success
+        self.exit_code = exit_code  #: 0 to 255
+        self.entered = entered  #: whether the handler was reached
+        self.returned = returned  #: whether the handler came to its end: a failure after that is none of its own
+        self.written = written  #: what the handler wrote to ctx.stdout and ctx.stderr, None where nothing
+        self.digest = digest  #: digest of the admitted call where one was computed
+        self.result = result  #: what the handler returned, before it became JSON
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object of an answer: ok, exitCode, data or error, and written where something was. Pure."""
@@ -5935,7 +6248,7 @@ class Outcome(_RegRecord):
         return {"ok": self.ok, "exitCode": self.exit_code, **answer, **written}
 
 
-class Ctx(_RegRecord):
+class Ctx:
     """What a handler knows of its call: annotate a parameter with it, ``def purge(before: date, ctx: nk.Ctx)``.
 
     Everything has a default, so that a test can call the function with ``nk.Ctx(dry_run=True)``. The file functions
@@ -5943,29 +6256,58 @@ class Ctx(_RegRecord):
     """
 
     __knaif_ctx__ = True  # how another copy of this module knows the class
-    app: Any = None  #: the application
-    command: Any = None  #: the Command that is called
-    call_id: str | int | None = None  #: the line's id, from which an idempotency key can be derived; None elsewhere
-    surface = "cli"  #: cli, agent or mcp
-    identity: Any = None  #: what resolve_auth returned; None for native commands
-    context: Any = None  #: what the application's context function returned
-    globals: Any = None  #: the application's global options
-    profile: str | None = None  #: name of the resolved profile
-    confirmed = False  #: whether this very call was approved
-    dry_run = False  #: show what would be done, do nothing
-    stdout: Any = None  #: text stream that belongs to the call
-    stderr: Any = None  #: text stream for remarks
+    _stdout: Any = None  # see stdout
+    _stderr: Any = None  # see stderr
     _drawn = 0  # characters of the bar that stands on the terminal
     _drawn_at = 0.0  # when it was drawn
 
     def __init__(
-        self, *, options: Options | None = None, cancel: Cancel | None = None, env: Env | None = None,
-        sandbox: Sandbox | None = None, **given: Any
+        self, *, app: Any = None, command: Any = None, call_id: str | int | None = None, surface: str = "cli",
+        identity: Any = None, context: Any = None, globals: Any = None, options: Options | None = None,
+        profile: Any = None, confirmed: bool = False, dry_run: bool = False, cancel: Cancel | None = None,
+        stdout: Any = None, stderr: Any = None, env: Env | None = None, sandbox: Sandbox | None = None,
+        engine: Any = None, capture: bool = False,
     ) -> None:
-        self._take(given)
+        self.app = app  #: the application
+        self.command = command  #: the Command that is called
+        self.call_id = call_id  #: the line's id, from which an idempotency key can be derived; None elsewhere
+        self.surface = surface  #: cli, agent or mcp
+        self.identity = identity  #: what resolve_auth returned; None for native commands
+        self.context = context  #: what the application's context function returned
+        self.globals = globals  #: the application's global options
         self.options = options or Options()  #: the framework's options
+        self.confirmed = confirmed  #: whether this very call was approved
+        self.dry_run = dry_run  #: show what would be done, do nothing
         self.cancel = cancel or Cancel()  #: the caller's signal
-        self._env, self._sandbox = env, sandbox
+        if not capture:
+            self._stdout, self._stderr = stdout, stderr
+        self._env, self._sandbox, self._engine, self._profile = env, sandbox, engine, profile
+
+    @property
+    def stdout(self) -> Any:
+        """The text stream that belongs to the call."""
+        return self._stream("_stdout")
+
+    @property
+    def stderr(self) -> Any:
+        """The text stream for remarks."""
+        return self._stream("_stderr")
+
+    def _stream(self, name: str) -> Any:
+        """Return a stream; of a captured call one that keeps what is written, made when something looks at it."""
+        if name not in self.__dict__:
+            from io import StringIO
+
+            self.__dict__.setdefault(name, StringIO())  # one atomic step, so that threads share it
+        return self.__dict__[name]
+
+    @property
+    def profile(self) -> Any:
+        """The Profile this call works with: its name, value and source. None where the program has no profiles.
+
+        A native command finds it at its first look. Raises: NOT_FOUND, BAD_REQUEST, FORBIDDEN as ProfileStore.resolve.
+        """
+        return self._profile if self._engine is None else self._engine.profile
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Show how far the call is, as a bar on stderr where that is a terminal and --quiet is not given.
@@ -6037,8 +6379,8 @@ class Command:
     """A function under a name. Decorators make these; build one yourself to register a raw JSON Schema.
 
     The keyword arguments are those of ``command`` and ``native``; handler takes one dict where ``input`` is given.
-    input, fields, output, prints and passthrough are made by the first look at one of them, which may raise
-    REGISTRATION_ERROR too.
+    input, fields, output, prints, passthrough and takes_context are made by the first look at one of them, which may
+    raise REGISTRATION_ERROR too.
     """
 
     help: str | None = None  #: text in place of the docstring
@@ -6051,6 +6393,7 @@ class Command:
     idempotent = False  #: a repeated call changes nothing more
     previews = False  #: is called in a dry run, with ctx.dry_run
     hidden = False  #: left out of lists and suggestions
+    lines = False  #: a native that writes to ctx.stdout itself, while print() stays on stderr
     native = False  #: belongs to the executable
     present: Any = None  #: turns a native's result and the options into the text on stdout
     remote = False  #: stands for a tool of another system
@@ -6061,6 +6404,7 @@ class Command:
     output: Shape | None  #: what the result must be, None where nothing is declared
     prints: bool  #: a native command without a result, which writes to stdout itself
     passthrough: str | None  #: the field that collects unknown options, None where they are refused
+    takes_context: bool  #: whether the handler sees the Ctx of its call
     _signature: Any
 
     def __init__(self, handler: Any, **options: Any) -> None:
@@ -6162,15 +6506,17 @@ class Command:
         )
         shape, fields, output = signature.input, signature.fields, signature.output
         if self._raw is not None:
-            shape, fields = _shapes_from_schema(self._raw, owner=f"{self.owner}: input")
+            make = getattr(self._function, "__knaif_input__", None)  # of a factory whose fields are another's
+            shape, fields = make() if make else _shapes_from_schema(self._raw, owner=f"{self.owner}: input")
         if self.returns is not None:
             output = _shapes_raw(self.returns, f"{self.owner}: returns")
         for field in fields:
             if field.secret and field.required:
                 self._withhold(f"the secret {field.name} is typed on the command line alone",
                                f"give {field.name} a default")
-        silent = output is None or self.returns is None and signature.returns_none
+        silent = self.lines or output is None or self.returns is None and signature.returns_none
         self.output, self.prints = output, self.native and silent
+        self.takes_context = (self._context if self._raw is not None else signature.context) is not None
         self.input, self.fields, self.passthrough, self._signature = shape, fields, signature.var_keyword, signature
 
     def __repr__(self) -> str:
@@ -6306,7 +6652,7 @@ def _reg_faults(command: Command) -> Iterator[str]:
                "give it a parameter annotated Ctx")
     if raw is not None and command.args is not None:
         yield "input already describes every field; leave args out"
-    for option in ("expose", "scope") if command.native else ("present", "exit_code"):
+    for option in ("expose", "scope") if command.native else ("present", "exit_code", "lines"):
         if option in given:
             kind = "managed commands; a native one is on cli alone" if command.native else "native commands"
             yield f"{option} belongs to {kind}; leave it out"
@@ -6345,7 +6691,8 @@ def native(function: Any = None, **options: Any) -> Any:
 
     Without a result (no return annotation, or None, and no returns) the function prints for itself. With one,
     present(result, options) may return the text for stdout and exit_code(result) the exit code, 0 to 255. The other
-    options are those of command() but expose and scope.
+    options are those of command() but expose and scope. lines: the function writes to ctx.stdout itself, and whatever
+    it calls, child processes included, can only print to stderr; its result is seen by exit_code alone.
     """
     return _reg_recorder(function, dict(options, native=True))
 
@@ -6387,7 +6734,7 @@ def _reg_command(thing: Any, spec: Mapping[str, Any] | None = None, *, default_e
     return made
 
 
-class Service(_RegRecord):
+class Service:
     """Functions around one kind of thing: ``Service("widgets", [list, get, archive], scope="user")``.
 
     Names follow the verb: list -> list_widgets; get, create, update, delete, archive and any other -> get_widget,
@@ -6395,13 +6742,13 @@ class Service(_RegRecord):
     hold for functions that do not say.
     """
 
-    scope: str | None = None  #: for functions without their own
-    expose: Iterable[str] | None = None  #: for functions without their own
-
-    def __init__(self, name: str, functions: Sequence[Any], **given: Any) -> None:
-        self._take(given)
+    def __init__(
+        self, name: str, functions: Sequence[Any], *, scope: str | None = None, expose: Iterable[str] | None = None
+    ) -> None:
         self.name = name  #: plural noun
         self.functions = functions  #: functions and Command objects
+        self.scope = scope  #: for functions without their own
+        self.expose = expose  #: for functions without their own
 
 
 def _reg_service(service: Any, default_expose: Iterable[str]) -> list[Command]:
@@ -7356,7 +7703,7 @@ class AuthHook(Lifecycle):
 class Admitted:
     """A call that may run: its arguments are complete, valid and final."""
 
-    __slots__ = ("call", "args", "values", "paths", "entered", "_digest", "_facts")
+    __slots__ = ("call", "args", "values", "paths", "entered", "returned", "_digest", "_facts")
 
     def __init__(
         self, call: Call, args: dict[str, Any], values: Any, paths: list[tuple[Any, ...]], facts: Engine
@@ -7366,6 +7713,7 @@ class Admitted:
         self.values = values  #: the same as the typed Python values the function receives
         self.paths = paths  #: the places in args that were resolved as paths
         self.entered = False  #: whether the handler was reached
+        self.returned = False  #: whether the handler came to its end, so that a failure is none of its own
         self._facts = facts
         self._digest = ""
 
@@ -7436,7 +7784,7 @@ class Engine:
         globals_json: Mapping[str, Any] | None = None,
         globals_value: Any = None,
         options: Options | None = None,
-        profile: str | None = None,
+        find_profile: Callable[[], Any] | None = None,
         sandbox: Any = None,
         exit_codes: Mapping[str, int] | None = None,
         capture: bool = False,
@@ -7450,14 +7798,17 @@ class Engine:
         self.globals_json = globals_json or {}  #: application options as JSON, part of every digest
         self.globals_value = globals_value  #: the same as the application sees them
         self.options = options or Options()  #: framework options of this line
-        self.profile = profile  #: resolved profile name, part of every digest
         self.sandbox = sandbox  #: a Sandbox, UNCONFINED, or None
         self.exit_codes = exit_codes  #: overrides of the table
         self.capture = capture  #: whether ctx.stdout and ctx.stderr are kept for Outcome.written (in-process calls)
         self.hidden_salt = b""  #: random; stands in digests so that a secret cannot be guessed from one
         self._resolve_auth = resolve_auth
         self._make_context = make_context
-        self._identity: tuple[Any, Any, Error | None] | None = None
+        self._identity: Any = None  # (identity, context), or the Error that kept them from being found
+        self.profile_name: str | None = None  #: the profile that the caller named
+        self._gate: Any = None  # tasks take turns at finding the identity
+        self._find_profile = find_profile
+        self._profile: tuple[Any, Error | None] | None = None
 
     # -- find -------------------------------------------------------------------------------------------------------
 
@@ -7476,6 +7827,8 @@ class Engine:
         Raises: VALIDATION_ERROR, SANDBOX_ESCAPE, or what before_call refuses with. Reads the file system for paths.
         """
         command = call.command
+        if self._find_profile is not None and not command.native:
+            _ = self.profile  # one that cannot be resolved refuses the call
         try:
             args = _json_copy(call.args)
         except _JsonFault as fault:
@@ -7543,12 +7896,12 @@ class Engine:
         return _json_digest({
             "app": self.name, "version": self.version, "command": admitted.call.command.name,
             "schema": _json_digest(shape.schema), "sandbox": root, "globals": self.globals_json,
-            "profile": self.profile, "args": args,
+            "profile": self.profile and self.profile.public, "args": args,
         })
 
     # -- run --------------------------------------------------------------------------------------------------------
 
-    async def perform(self, call: Call, approval: Approval, *, live: bool = False) -> Outcome:
+    async def perform(self, call: Call, approval: Approval, *, live: Any = False) -> Outcome:
         """Admit and run a call; every refusal and failure is an Outcome, never an exception. live: inside a loop."""
         try:
             admitted = self.admit(call)
@@ -7556,7 +7909,7 @@ class Engine:
             return await self._end(call, call.args, self._failed(call.command, error), error, live)
         return await self.run(admitted, approval, live=live)
 
-    async def run(self, admitted: Admitted, approval: Approval, *, live: bool = False) -> Outcome:
+    async def run(self, admitted: Admitted, approval: Approval, *, live: Any = False) -> Outcome:
         """Run an admitted call: authorise, approve, handle, check, observe. A dry run stops before it authorises.
 
         A dry run of a command that previews goes the whole way with ctx.dry_run, without approval. KeyboardInterrupt
@@ -7572,7 +7925,7 @@ class Engine:
             outcome = self._succeeded(admitted, result)
         except Exception as exception:
             error = exception
-            outcome = self._failed(call.command, exception, admitted)
+            outcome = self._failed(call.command, exception)
         except SystemExit as leaving:
             if not (call.command.native and call.command.prints):
                 error = leaving
@@ -7584,17 +7937,24 @@ class Engine:
                 await self._end(call, admitted.args, outcome, interruption, False)
             raise
         finally:
-            ctx.end_progress()
-        outcome.entered = admitted.entered
-        if self.capture:
+            if ctx is not None:
+                ctx.end_progress()
+        outcome.entered, outcome.returned = admitted.entered, admitted.returned
+        if self.capture and ctx is not None:
             outcome.written = _call_written(ctx)
+        if error is None and self.hooks.after_call is None:
+            return outcome
         return await self._end(call, admitted.args, outcome, error, live)
 
-    async def _handle(self, admitted: Admitted, approval: Approval, ctx: Ctx, live: bool) -> Any:
+    async def _handle(self, admitted: Admitted, approval: Approval, ctx: Any, live: Any) -> Any:
         """Authorise, approve, call the handler and return what it returned. Raises: whatever any of them does."""
         call, command = admitted.call, admitted.call.command
+        seen = ctx is not None
         if not command.native:
-            ctx.identity, ctx.context = await self.identity(live)
+            known = self._identity
+            found = known if isinstance(known, tuple) else await self.identity(live)
+            if seen:
+                ctx.identity, ctx.context = found
             if self.lifecycle.before_handle is not None:
                 allowed = await _call_settle(self.lifecycle.before_handle(ctx, _json_copy(admitted.args)), live)
                 if allowed is False:
@@ -7603,11 +7963,15 @@ class Engine:
             ctx.dry_run = True
         elif admitted.needs_approval:
             approval.check_covers(admitted)
-            ctx.confirmed = True
+            if seen:
+                ctx.confirmed = True
         if call.cancel is not None:
             call.cancel.check()
         admitted.entered = True
-        result = await _call_settle(command.call(admitted.values, ctx), live)
+        result = command.call(admitted.values, ctx)
+        if hasattr(result, "__await__"):
+            result = await _call_settle(result, live)
+        admitted.returned = True
         if not command.native and self.lifecycle.after_handle is not None:
             replaced = await _call_settle(self.lifecycle.after_handle(ctx, result), live)
             result = result if replaced is None else replaced
@@ -7616,10 +7980,9 @@ class Engine:
     def _succeeded(self, admitted: Admitted, result: Any) -> Outcome:
         """Return the outcome of a handler that returned; what it returned is checked before anyone sees it."""
         command = admitted.call.command
-        if command.native and command.prints:
-            return Outcome(True, data=None)
-        data = _call_output(command, result)
-        if admitted.call.dry_run:
+        prints = command.native and command.prints
+        data = None if prints else _call_output(command, result)
+        if admitted.call.dry_run and not prints:
             data = dict(self.resolved_call(admitted), preview=data)
         status = 0
         if command.exit_status is not None:
@@ -7629,7 +7992,7 @@ class Engine:
                             f"{CALL_STATUS_MAX}")
         return Outcome(True, data=data, exit_code=status, result=result)
 
-    def _failed(self, command: Command, error: BaseException, admitted: Admitted | None = None) -> Outcome:
+    def _failed(self, command: Command, error: BaseException) -> Outcome:
         shown = _call_refusal(command, error)
         return Outcome(False, error=shown, exit_code=self.exit_code(shown.code))
 
@@ -7645,7 +8008,7 @@ class Engine:
         return Outcome(False, exit_code=ERRORS_EXIT_OTHER)
 
     async def _end(
-        self, call: Call, args: dict[str, Any], outcome: Outcome, error: BaseException | None, live: bool
+        self, call: Call, args: dict[str, Any], outcome: Outcome, error: BaseException | None, live: Any
     ) -> Outcome:
         """Let the observers see the end of a managed call; what they raise changes nothing."""
         if error is not None and (not isinstance(error, Error) or error.__cause__ is not None):
@@ -7672,36 +8035,68 @@ class Engine:
 
     # -- what is found once -----------------------------------------------------------------------------------------
 
-    async def identity(self, live: bool = False) -> tuple[Any, Any]:
+    async def identity(self, live: Any = False) -> tuple[Any, Any]:
         """Return (identity, context), found at most once, failure included. Raises: what resolve_auth refused with."""
-        if self._identity is None:
+        if self._identity is None and live is True:
+            import asyncio
+
+            self._gate = self._gate or asyncio.Lock()
+            async with self._gate:
+                await self._find_identity(live)
+        elif self._identity is None:
+            await self._find_identity(live)
+        if isinstance(self._identity, Error):
+            raise self._identity.with_traceback(None)
+        found: tuple[Any, Any] = self._identity
+        return found
+
+    async def _find_identity(self, live: Any) -> None:
+        if self._identity is not None:
+            return
+        try:
+            who = await _call_settle(self._resolve_auth(), live) if self._resolve_auth is not None else None
+            what = await _call_settle(self._make_context(who), live) if self._make_context is not None else None
+            self._identity = (who, what)
+        except (Exception, SystemExit) as error:
+            unknown = Error("INTERNAL_SERVER_ERROR", "the identity of the caller could not be found out")
+            unknown.__cause__ = error
+            self._identity = error if isinstance(error, Error) else unknown
+
+    @property
+    def profile(self) -> Any:
+        """The Profile that every call works with, found at most once, failure included; None without profiles.
+
+        Its public form is part of every digest. Raises: what ProfileStore.resolve refused with.
+        """
+        if self._profile is None:
             try:
-                who = await _call_settle(self._resolve_auth(), live) if self._resolve_auth is not None else None
-                what = await _call_settle(self._make_context(who), live) if self._make_context is not None else None
-                self._identity = (who, what, None)
-            except (Exception, SystemExit) as error:
-                unknown = Error("INTERNAL_SERVER_ERROR", "the identity of the caller could not be found out")
-                unknown.__cause__ = error
-                self._identity = (None, None, error if isinstance(error, Error) else unknown)
-        who, what, failure = self._identity
+                self._profile = (self._find_profile() if self._find_profile is not None else None, None)
+            except Error as refusal:
+                self._profile = (None, refusal)
+        found, failure = self._profile
         if failure is not None:
-            raise failure
-        return who, what
+            raise failure.with_traceback(None)
+        return found
 
-    def make_ctx(self, call: Call) -> Ctx:
-        """Return the context a handler sees, before identity and confirmation are known."""
-        if self.capture:
-            import io
+    def twin(self) -> Engine:
+        """Return an engine for calls inside a call: what was found stays found, output is kept, options are off."""
+        other = object.__new__(Engine)
+        other.__dict__.update(self.__dict__, capture=True, options=Options(quiet=True))
+        return other
 
-            out: Any = io.StringIO()
-            err: Any = io.StringIO()
-        else:
+    def make_ctx(self, call: Call) -> Ctx | None:
+        """Return the context a handler sees, before identity and confirmation are known; None where nobody looks."""
+        around = self.lifecycle
+        if not call.command.takes_context and around.before_handle is None and around.after_handle is None:
+            return None
+        out = err = None
+        if not self.capture:
             err = self.env.stderr_text()
             out = self.env.stdout_text() if call.command.native and call.command.prints else err
         return Ctx(
             app=self.app, command=call.command, env=self.env, call_id=call.id, surface=call.surface,
             sandbox=self.sandbox if isinstance(self.sandbox, Sandbox) else None, globals=self.globals_value,
-            options=self.options, profile=self.profile, cancel=call.cancel, stdout=out, stderr=err,
+            options=self.options, engine=self, cancel=call.cancel, stdout=out, stderr=err, capture=self.capture,
         )
 
     def resolved_call(self, admitted: Admitted) -> dict[str, Any]:
@@ -7738,18 +8133,21 @@ def _call_drive(steps: Any) -> Any:
     raise Error("INTERNAL_SERVER_ERROR", "a step waited for an event loop that is not there")
 
 
-async def _call_settle(value: Any, live: bool) -> Any:
-    """Return value, awaited where it is awaitable: in the running loop when live, else in a loop of its own."""
+async def _call_settle(value: Any, live: Any) -> Any:
+    """Return value, awaited where it is awaitable: in the running loop when live, else in a loop of its own.
+
+    live may also be a function that runs an awaitable to its end, in a loop that is kept for many calls.
+    """
     if not hasattr(value, "__await__"):
         return value
-    if live:
+    if live is True:
         return await value
     import asyncio
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(_call_await(value))
+        return (live or asyncio.run)(_call_await(value))
     if hasattr(value, "close"):
         value.close()
     raise Error("BAD_REQUEST", "a coroutine handler cannot be run synchronously inside a running event loop: await "
@@ -7782,8 +8180,7 @@ def _call_complete(command: Command, args: Mapping[str, Any]) -> dict[str, Any]:
         elif field.default is not TYPES_ABSENT:
             default = field.default
             complete[name] = _json_copy(default) if isinstance(default, (list, dict)) else default
-    if len(complete) < len(args) or not args.keys() <= complete.keys():
-        complete.update((name, args[name]) for name in args if name not in complete)
+    complete.update(args)  # names that no field has come last
     return complete
 
 
@@ -7844,9 +8241,13 @@ def _call_unknown(registry: Registry, name: str, surface: str) -> Error:
 
 
 def _call_written(ctx: Ctx) -> dict[str, str] | None:
-    """Return what the handler wrote to ctx.stdout and ctx.stderr, or None where it wrote nothing. Pure."""
-    texts = {"stdout": ctx.stdout.getvalue(), "stderr": ctx.stderr.getvalue()}
-    return {name: text for name, text in texts.items() if text} or None
+    """Return what the handler wrote to ctx.stdout and ctx.stderr, None for nothing; what it closed is lost. Pure."""
+    written = {}
+    for name, stream in (("stdout", ctx._stdout), ("stderr", ctx._stderr)):
+        text = "" if stream is None or stream.closed else stream.getvalue()
+        if text:
+            written[name] = text
+    return written or None
 
 
 def _call_at(value: Any, place: Sequence[str | int]) -> Any:
@@ -7891,95 +8292,71 @@ def view(value: Any, *, count_by: str | None = None, sum: str | None = None, by:
     >>> view([{"s": "a", "n": 1}, {"s": "b", "n": 2}, {"s": "a", "n": 0.1}], sum="n", by="s")
     {'b': 2, 'a': 1.1}
     """
-    asked = _ViewsAsked(count_by, sum, by, sort, ascending, top, tuple(table) if table is not None else ())
+    asked = Options(
+        count_by=count_by, sum=sum, by=by, sort=sort, ascending=ascending, top=top, table=tuple(table or ()))
     faults = _views_faults(asked)
     if faults:
         raise _ErrorsUsage(faults)
+    return _views_answer(asked, value)
+
+
+def _views_answer(asked: Options, value: Any) -> Any:
+    """Return the view of one whole value that options without faults ask for. Raises: USAGE. Pure."""
     fold = _ViewsFold(asked)
-    fold.add_all(_views_collection(value))
+    records, fold.where = _views_collection(value)
+    fold.add_all(records)
     return fold.result()
 
 
-class _ViewsAsked:
-    """The view that one call asks for."""
-
-    __slots__ = ("count_by", "sum", "by", "sort", "ascending", "top", "table")
-
-    def __init__(self, count_by: str | None, sum: str | None, by: str | None, sort: str | None, ascending: bool,
-                 top: int | None, table: tuple[str, ...]) -> None:
-        self.count_by = count_by  #: group field of a count
-        self.sum = sum  #: field to add up
-        self.by = by  #: group field of a sum, or of a count with top
-        self.sort = sort  #: field to order by
-        self.ascending = ascending  #: smallest first
-        self.top = top  #: leading entries to keep
-        self.table = table  #: columns, or ()
-
-    @property
-    def any(self) -> bool:
-        """Whether a view was asked for at all."""
-        return bool(self.ascending or self.table) or any(
-            value is not None for value in (self.count_by, self.sum, self.by, self.sort, self.top))
-
-    @property
-    def group(self) -> str | None:
-        """The field whose values make the groups, or None."""
-        return self.count_by if self.count_by is not None else self.by
-
-    @property
-    def fields(self) -> list[str]:
-        """Every field the view names, in the order of the options."""
-        return [name for name in (self.count_by, self.sum, self.by, self.sort, *self.table) if name is not None]
+def _views_fields(asked: Options) -> list[str]:
+    """Return every field that a view names, in the order of the options. Pure."""
+    names = asked.count_by, asked.sum, asked.by, asked.sort, *(asked.table or ())
+    return [name for name in names if name is not None]
 
 
-def _views_asked(options: Options) -> _ViewsAsked:
-    return _ViewsAsked(options.count_by, options.sum, options.by, options.sort, options.ascending, options.top,
-                       tuple(options.table or ()))
+def _views_is_asked(options: Options) -> bool:
+    return bool(_views_fields(options) or options.ascending or options.top is not None)
 
 
-def _views_faults(asked: _ViewsAsked) -> list[str]:
+def _views_faults(asked: Options) -> list[str]:
     """Return a sentence for each combination of options that has no one meaning. Pure."""
-    count, total, by, sort, top = asked.count_by, asked.sum, asked.by, asked.sort, asked.top
-    grouped = [name for name, value in (("--count-by", count), ("--sum", total)) if value is not None]
-    faults = []
-    if count is not None and total is not None:
-        faults.append("--count-by and --sum are two questions: ask one of them, or --sum with --by")
-    for name, given in (("--table", bool(asked.table)), ("--sort", sort is not None)):
-        if given and grouped:
-            faults.append(f"{name} works on records, and {grouped[0]} gives groups: pass one of them")
-        if given and by is not None:
-            faults.append(f"{name} works on records, and --by makes groups: pass one of them")
-    if by is not None and count is not None:
-        faults.append("--count-by already groups: leave out --by")
-    if by is not None and count is None and total is None and top is None:
-        faults.append("--by alone asks nothing: add --top, or use --count-by or --sum")
-    if asked.ascending and sort is None:
-        faults.append("--ascending needs --sort: groups come largest first")
-    if top is not None and (isinstance(top, bool) or top < 1):
-        faults.append("--top takes a whole number above 0")
-    if top is not None and not (asked.group is not None or sort is not None or asked.table):
-        faults.append("--top with --sum needs --by: one total has no leading entries" if total is not None else
-                      "--top alone asks nothing: add --sort, --count-by, --by or --table")
-    return faults
+    count, total, sort, top = asked.count_by is not None, asked.sum is not None, asked.sort is not None, asked.top
+    by, grouped = asked.by is not None, "--count-by" if count else "--sum"
+    rules = [(count and total, "--count-by and --sum are two questions: ask one of them, or --sum with --by")]
+    for name, given in (("--table", bool(asked.table)), ("--sort", sort)):
+        rules += [
+            (given and (count or total), f"{name} works on records, and {grouped} gives groups: pass one of them"),
+            (given and by, f"{name} works on records, and --by makes groups: pass one of them"),
+        ]
+    needs = ("--top with --sum needs --by: one total has no leading entries" if total else
+             "--top alone asks nothing: add --sort, --count-by, --by or --table")
+    rules += [
+        (by and count, "--count-by already groups: leave out --by"),
+        (by and not (count or total) and top is None,
+         "--by alone asks nothing: add --top, or use --count-by or --sum"),
+        (asked.ascending and not sort, "--ascending needs --sort: groups come largest first"),
+        (top is not None and (isinstance(top, bool) or top < 1), "--top takes a whole number above 0"),
+        (top is not None and not (count or by or sort or asked.table), needs),
+    ]
+    return [sentence for holds, sentence in rules if holds]
 
 
-def _views_unknown(asked: _ViewsAsked, schema: Any) -> list[str]:
+def _views_unknown(asked: Options, schema: Any) -> list[str]:
     """Return what this output schema rules out, as far as it says: a result without records, unknown fields. Pure."""
     kinds = _types_kinds(schema, schema)
     if kinds and not kinds & {"array", "object"}:
         words = " or ".join(_views_word(kind) for kind in sorted(kinds))
         return [f"a view needs a collection, and the result is {words} without one"]
-    item = _types_element(schema, schema) if kinds == {"array"} else None
-    if item is None:
-        members = _schema_resolve(schema, schema)
-        lists = [part for part in (members.get("properties", {}) if isinstance(members, dict) else {}).values()
-                 if _types_kinds(part, schema) == {"array"}]
-        item = _types_element(lists[0], schema) if len(lists) == 1 else None
-    item = _schema_resolve(item, schema)
+    parts = [schema]
+    if kinds != {"array"}:
+        whole = _schema_resolve(schema, schema)
+        parts = whole.get("properties", {}).values() if isinstance(whole, dict) else []
+    lists = [part for part in parts if _types_kinds(part, schema) == {"array"}]
+    item = _schema_resolve(_types_element(lists[0], schema), schema) if len(lists) == 1 else None
     if not isinstance(item, dict) or item.get("additionalProperties") is not False or "patternProperties" in item:
         return []
     known = item.get("properties", {})
-    return [_views_no_field(name, known) for name in asked.fields
+    return [_views_no_field(name, known) for name in _views_fields(asked)
             if name not in known and name.partition(".")[0] not in known]
 
 
@@ -7990,49 +8367,45 @@ def _views_no_field(name: str, known: Collection[str], where: str = "") -> str:
     return f"no record{where} has the field {_views_name(name)}; there are: {', '.join(shown) or 'none'}{tail}"
 
 
-def _views_collection(value: Any, what: str = "the result") -> list[Any]:
-    """Return the records a view works on. Raises: USAGE when the value holds none, or more than one collection."""
+def _views_collection(value: Any, what: str = "the result") -> tuple[list[Any], str]:
+    """Return the records a view works on, and what messages say after "record 3": ' of "items"' or nothing.
+
+    Raises: USAGE when the value holds no collection, or more than one.
+    """
     if isinstance(value, (list, tuple)):
-        return list(value)
-    if isinstance(value, dict):
-        lists = [key for key, item in value.items() if isinstance(item, (list, tuple))]
-        if len(lists) == 1:
-            found = _ViewsRecords(value[lists[0]])
-            found.where = f" of {_json_show(lists[0])}"
-            return found
-        if lists:
-            raise _ErrorsUsage([f"a view needs one collection, and {what} has several: "
-                                + ", ".join(_json_show(key) for key in lists)])
-    raise _ErrorsUsage([f"a view needs a collection, and {what} is {_views_kind(value)} without one"])
-
-
-def _views_kind(value: Any) -> str:
-    return _views_word(_json_kind(value))
+        return list(value), ""
+    lists = [key for key, item in value.items() if isinstance(item, (list, tuple))] if isinstance(value, dict) else []
+    if len(lists) == 1:
+        return list(value[lists[0]]), f" of {_json_show(lists[0])}"
+    found = f"has several: {', '.join(map(_json_show, lists))}"
+    if not lists:
+        found = f"is {_views_word(_json_kind(value))} without one"
+    raise _ErrorsUsage([f"a view needs {'one' if lists else 'a'} collection, and {what} {found}"])
 
 
 def _views_word(kind: str) -> str:
     return {"null": "null", "object": "an object", "array": "an array", "integer": "a number"}.get(kind, f"a {kind}")
 
 
-class _ViewsRecords(list[object]):
-    """The records of an object's one array field."""
-
-    where = ""  #: what messages say after "record 3": ' of "items"'
-
-
 class _ViewsFold:
-    """Takes records and gives the answer at the end; memory grows with the answer, not with the records."""
+    """Takes records and gives the answer at the end; memory grows with the answer, not with the records.
 
-    def __init__(self, asked: _ViewsAsked) -> None:
+    Totals are exact: integers at any size, floats as the decimals they print as. A count is a total of ones.
+    """
+
+    def __init__(self, asked: Options) -> None:
         self.asked = asked  #: the view
+        self.group = asked.by if asked.count_by is None else asked.count_by  #: field whose values make groups, or None
         self.count = 0  #: records taken
         self.earlier = 0  #: how many of them came from sources before this one
         self.where = ""  #: what messages say after "record 3"
-        self.missing = dict.fromkeys(asked.fields)  #: fields that no record had yet
+        self.missing = _views_fields(asked)  #: fields that no record had yet
         self.names: dict[str, None] = {}  #: fields of the first records, for the message about one that is missing
-        self.groups: dict[Any, Any] = {}  #: key of a group -> its count or _ViewsSum
+        self.totals: dict[Any, int] = {}  #: key of a group, None where there are none -> its count or sum of integers
+        self.decimals: dict[Any, Any] = {}  #: the same key -> exact Decimal of its floats
+        self.decimal: Any = None  #: the class Decimal, once there is a float
+        self.exact: Any = None  #: a context of it that never rounds
         self.values: dict[Any, Any] = {}  #: key of a group that is no text -> the value it stands for
-        self.total = _ViewsSum()  #: of a sum without groups
         self.ranked: list[tuple[Any, Any]] = []  #: (rank, record) of a sorted view
         self.worst: Any = None  #: rank that a record must beat to be among the leading ones; None: any will do
         self.rest: list[Any] = []  #: records of a view that is not sorted, or without a value to sort by
@@ -8043,73 +8416,63 @@ class _ViewsFold:
 
     def add_all(self, records: list[Any]) -> None:
         """Take records. Raises: USAGE for one that is no object and for values that cannot be added or compared."""
-        asked = self.asked
-        self.where = getattr(records, "where", self.where)
         try:
-            if asked.sum is not None:
-                self._add_sums(records, asked.sum, asked.group)
-            elif asked.group is not None:
-                self._add_counts(records, asked.group)
-            else:
+            if self.asked.sum is None and self.group is None:
                 self._add_records(records)
+            else:
+                self._add_totals(records)
         except _JsonFault as fault:
             raise _ErrorsUsage([f"{self._place('record')} holds {fault.reason}, which a view cannot use"]) from None
 
-    def _add_counts(self, records: list[Any], name: str) -> None:
-        """Count records by the value of a field. Raises: USAGE, _JsonFault."""
-        groups = self.groups
-        texts = _views_column(records, name, JSON_TEXT_TYPE)
-        if texts is not None:
-            self.missing.pop(name, None)
-            for text in texts:
-                groups[text] = groups.get(text, 0) + 1
-            self.count += len(texts)
+    def _add_totals(self, records: list[Any]) -> None:
+        """Count records, or add up a field, per value of the group field where there is one. Raises: USAGE, _JsonFault.
+
+        Fast where the field is an integer in all of these records, and the group a text.
+        """
+        name, group, totals = self.asked.sum, self.group, self.totals
+        numbers = [1] * len(records) if name is None else _views_column(records, name, VIEWS_INTEGER)
+        keys = [None] if group is None else _views_column(records, group, JSON_TEXT_TYPE)
+        if numbers is not None and keys is not None:
+            for key, number in zip(keys, [sum(numbers)] if group is None else numbers):
+                totals[key] = totals.get(key, 0) + number
+            self.missing.clear()
+            self.count += len(records)
             return
-        read = _views_reader(name)
+        read, read_group = _views_reader(name or ""), _views_reader(group or "")
         for record in records:
-            self._check(record)
-            key = self._group_key(record, name, read(record))
-            groups[key] = groups.get(key, 0) + 1
+            if self.missing or type(record) is not dict:
+                self._look_at(record)
+            key = None if group is None else self._group_key(read_group(record))
+            value = 1 if name is None else read(record)
+            totals.setdefault(key, 0)
+            if isinstance(value, float):
+                self._add_float(key, value)
+            elif isinstance(value, int) and not isinstance(value, bool):
+                totals[key] += value
+            elif value is not None and value is not TYPES_ABSENT:
+                raise _ErrorsUsage([f"--sum {_views_name(name or '')}: {self._place('record')} holds "
+                                    f"{_json_show(value)}, which is not a number"])
             self.count += 1
 
-    def _add_sums(self, records: list[Any], name: str, group: str | None) -> None:
-        """Add up a field, per value of the group field where there is one. Raises: USAGE, _JsonFault."""
-        if self._add_integers(records, name, group):
-            return
-        read, read_group = _views_reader(name), _views_reader(group or "")
-        total = self.total
-        for record in records:
-            self._check(record)
-            if group is not None:
-                key = self._group_key(record, group, read_group(record))
-                total = self.groups.get(key) or self.groups.setdefault(key, _ViewsSum())
-            value = read(record)
-            if name in self.missing:
-                self._note(record, name, value)
-            if not total.add(value):
-                raise _ErrorsUsage([f"--sum {_views_name(name)}: {self._place('record')} holds {_json_show(value)}, "
-                                    "which is not a number"])
-            self.count += 1
+    def _add_float(self, key: Any, value: float) -> None:
+        """Add a float to what a group holds of them. Raises: _JsonFault."""
+        _views_check_finite(value)
+        if self.decimal is None:
+            import decimal
 
-    def _add_integers(self, records: list[Any], name: str, group: str | None) -> bool:
-        """Add up a field that is an integer in all these records, and the group a text. False: it is not so."""
-        values = _views_column(records, name, VIEWS_INTEGER)
-        texts = _views_column(records, group, JSON_TEXT_TYPE) if group is not None else None
-        if values is None or group is not None and texts is None:
-            return False
-        if texts is None:
-            self.total.whole += sum(values)
-        else:
-            groups = self.groups
-            for text, value in zip(texts, values):
-                if text not in groups:
-                    groups[text] = _ViewsSum()
-                groups[text].whole += value
-        for field in (name, group):
-            if field is not None:
-                self.missing.pop(field, None)
-        self.count += len(values)
-        return True
+            self.decimal, self.exact = decimal.Decimal, decimal.Context(prec=VIEWS_SUM_DIGITS)
+        self.decimals[key] = self.exact.add(self.decimals.get(key, 0), self.decimal(float.__repr__(value)))
+
+    def _total(self, key: Any) -> Any:
+        """Return a total: an int, or the float that prints as it; where none does, it is rounded once, here."""
+        whole = self.totals.get(key, 0)
+        if key not in self.decimals:
+            return whole
+        exact = self.exact.add(self.decimals[key], whole)
+        near = float(exact)
+        if near - near == 0 and self.decimal(repr(near)) == exact:
+            return near
+        return round(exact) if near - near != 0 or exact == int(exact) else near
 
     def _add_records(self, records: list[Any]) -> None:
         """Keep the records that can still be among the leading ones. Raises: USAGE, _JsonFault."""
@@ -8117,10 +8480,8 @@ class _ViewsFold:
         limit, name = asked.top, asked.sort
         read = _views_reader(name) if name is not None else None
         for record in records:
-            self._check(record)
-            if self.missing:
-                for field in list(self.missing):
-                    self._note(record, field, _views_reader(field)(record))
+            if self.missing or type(record) is not dict:
+                self._look_at(record)
             value = read(record) if read is not None else None
             if value is not None and value is not TYPES_ABSENT:
                 rank = _views_rank(value)
@@ -8144,26 +8505,19 @@ class _ViewsFold:
         asked = self.asked
         for name in self.missing if self.count else ():
             raise _ErrorsUsage([_views_no_field(name, self.names, "" if self.earlier else self.where)])
-        if asked.sum is not None and asked.group is None:
-            return self.total.value()
-        if asked.group is not None:
-            return self._labelled()
+        if self.group is not None:
+            labels = _views_labels(self.totals, self.values)
+            totals = [(labels[key], self._total(key)) for key in self.totals]
+            totals.sort(key=lambda pair: pair[1], reverse=True)
+            return dict(totals[:asked.top])
+        if asked.sum is not None:
+            return self._total(None)
         self._cut(asked.top)
         records = [record for _rank, record in self.ranked] + self.rest
-        if asked.top is not None:
-            records = records[:asked.top]
-        return _views_table(records, asked.table) if asked.table else records
+        return _views_table(records[:asked.top], asked.table) if asked.table else records[:asked.top]
 
-    def _labelled(self) -> dict[str, Any]:
-        totals = [(key, item.value() if isinstance(item, _ViewsSum) else item) for key, item in self.groups.items()]
-        totals.sort(key=lambda pair: pair[1], reverse=True)
-        labels = _views_labels([(key, self.values.get(key, key)) for key, _total in totals])
-        return {labels[key]: total for key, total in totals[:self.asked.top]}
-
-    def _group_key(self, record: dict[str, Any], name: str, value: Any) -> Any:
+    def _group_key(self, value: Any) -> Any:
         """Return the key of the group that a value belongs to: text is its own, others are never equal to text."""
-        if name in self.missing:
-            self._note(record, name, value)
         if type(value) is str:
             return value
         key = TYPES_ABSENT if value is TYPES_ABSENT else _json_key(value)
@@ -8172,19 +8526,16 @@ class _ViewsFold:
         self.values.setdefault((key,), value)
         return (key,)
 
-    def _note(self, record: dict[str, Any], name: str, value: Any) -> None:
-        """Note that a record has a field; of one that has it not, the fields that it has."""
-        if value is not TYPES_ABSENT:
-            self.missing.pop(name, None)
-        elif len(self.names) <= VIEWS_NAMES_SHOWN:
-            for known in record:
-                if len(self.names) <= VIEWS_NAMES_SHOWN:  # one more than is shown tells that there are more
-                    self.names.setdefault(known)
-
-    def _check(self, record: Any) -> None:
+    def _look_at(self, record: Any) -> None:
+        """Note which fields a record has, and where one is missing, what it has instead. Raises: USAGE."""
         if not isinstance(record, dict):
             raise _ErrorsUsage([f"a view needs records, and {self._place('entry', ' of the collection')} is "
-                                f"{_views_kind(record)}"])
+                                f"{_views_word(_json_kind(record))}"])
+        for name in list(self.missing):
+            if _views_reader(name)(record) is not TYPES_ABSENT:
+                self.missing.remove(name)
+            elif len(self.names) <= VIEWS_NAMES_SHOWN:  # one more than is shown tells that there are more
+                self.names.update(dict.fromkeys(record))
 
     def _place(self, what: str, where: str = "") -> str:
         return f"{what} {self.count - self.earlier + 1}{self.where or where}"
@@ -8197,45 +8548,6 @@ def _views_column(records: list[Any], name: str, kinds: frozenset[type]) -> list
     except (KeyError, TypeError):  # a record without it, or none at all
         return None
     return values if kinds.issuperset(map(type, values)) else None
-
-
-class _ViewsSum:
-    """A total that never rounds on its way: whole numbers at any size, floats as the decimals they print as."""
-
-    __slots__ = ("whole", "decimals", "_decimal", "_add")
-
-    def __init__(self) -> None:
-        self.whole = 0  #: of the integers
-        self.decimals: Any = None  #: exact Decimal of the floats, once there is one
-
-    def add(self, value: Any) -> bool:
-        """Add a number; a missing or null value adds nothing. False: not a number. Raises: _JsonFault."""
-        if isinstance(value, int) and not isinstance(value, bool):
-            self.whole += value
-        elif isinstance(value, float):
-            _views_check_finite(value)
-            self._add_decimal(float.__repr__(value))
-        else:
-            return value is None or value is TYPES_ABSENT
-        return True
-
-    def _add_decimal(self, text: str) -> None:
-        if self.decimals is None:
-            import decimal
-
-            self._decimal, self._add = decimal.Decimal, decimal.Context(prec=VIEWS_SUM_DIGITS).add
-            self.decimals = self._decimal(0)
-        self.decimals = self._add(self.decimals, self._decimal(text))
-
-    def value(self) -> Any:
-        """Return the total: an int, or the float that prints as it; where none does, it is rounded once, here."""
-        if self.decimals is None:
-            return self.whole
-        exact = self._add(self.decimals, self._decimal(self.whole))
-        near = float(exact)
-        if near - near == 0 and self._decimal(repr(near)) == exact:
-            return near
-        return round(exact) if near - near != 0 or exact == int(exact) else near
 
 
 class _ViewsReader:
@@ -8275,26 +8587,23 @@ class _ViewsReader:
 
     def batches(self) -> Iterator[list[Any]]:
         """Yield records, some at a time. Raises: BAD_REQUEST with the position of the fault, USAGE."""
-        self.skip()
-        if self.at < len(self.text) and self.text[self.at] == "[" and not self.only_lines:
+        mark = self.peek()
+        if mark == "[" and not self.only_lines:
             self.at += 1
             return self.array()
-        if self.at == len(self.text) and not self.only_lines:
+        if not mark and not self.only_lines:
             raise self.fault("there is no value")
         return self.lines()
 
     def array(self) -> Iterator[list[Any]]:
         """Yield the items of an array; nothing but white space may follow it."""
-        self.skip()
-        mark = self.text[self.at:self.at + 1]
+        mark = self.peek()
         while mark != "]":
             batch = self.block(",")
-            self.skip()
-            if self.at == len(self.text):
+            if not self.peek():
                 raise self.fault("an unfinished array")
             batch.append(self.value())
-            self.skip()
-            mark = self.text[self.at:self.at + 1]
+            mark = self.peek()
             if mark == ",":
                 self.at += 1
                 self.skip()
@@ -8302,23 +8611,20 @@ class _ViewsReader:
                 raise self.fault("expected , or ] after an item of the array" if mark else "an unfinished array")
             yield batch
         self.at += 1
-        self.skip()
-        if self.at < len(self.text):
+        if self.peek():
             raise self.fault("text after the end of the array")
 
     def lines(self) -> Iterator[list[Any]]:
         """Yield values that stand on lines of their own; a single object with one array stands for that array."""
         if not self.only_lines:
             value = self.value()
-            self.skip_line()
-            if self.at == len(self.text):
+            if not self.skip_line():
                 yield self.alone(value)
                 return
             yield [value]
         while self.at < len(self.text):
             batch = self.block("\n")
-            self.skip()
-            if self.at < len(self.text):
+            if self.peek():
                 batch.append(self.value())
                 self.skip_line()
             yield batch
@@ -8327,9 +8633,8 @@ class _ViewsReader:
         """Return the records of a text that is one value. Raises: USAGE."""
         if isinstance(value, dict) and not any(isinstance(item, list) for item in value.values()):
             return [value]
-        records = _views_collection(value, self.name)
-        self.member = getattr(records, "where", "")
-        return list(records)
+        records, self.member = _views_collection(value, self.name)
+        return records
 
     def block(self, mark: str) -> list[Any]:
         """Take the values that stand whole in this block with the mark behind them, fast where that can be done."""
@@ -8415,22 +8720,22 @@ class _ViewsReader:
                 fault = _json_syntax_fault(self.text, "", stop.value)
             except RecursionError:
                 raise self.fault("a value nested too deeply") from None
+            except _JsonFault as said:
+                fault = said
             except ValueError as error:
-                fault = self.said(error)
+                fault, place = _JsonFault("an integer of too many digits"), getattr(error, "pos", None)
+                if place is not None:
+                    fault = _json_syntax_fault(self.text, getattr(error, "msg"), place)
             unclosed = fault.reason.startswith("a string without")
             if self.ended or fault.position is None or fault.position < near and not unclosed:
                 self.at = max(self.at, fault.position or 0)
                 raise self.fault(fault.reason)
             self.more()
 
-    def said(self, error: ValueError) -> _JsonFault:
-        """Return what an exception of the scanner means; without a position it is about the value as a whole."""
-        if isinstance(error, _JsonFault):
-            return error
-        message, place = getattr(error, "msg", None), getattr(error, "pos", None)
-        if message is None or place is None:
-            return _JsonFault("an integer of too many digits")
-        return _json_syntax_fault(self.text, message, place)
+    def peek(self) -> str:
+        """Return the next character that is no white space, and go on to it; nothing at the end."""
+        self.skip()
+        return self.text[self.at:self.at + 1]
 
     def skip(self) -> bool:
         """Go on to the next character that is no white space; tell whether a line ended on the way."""
@@ -8444,10 +8749,11 @@ class _ViewsReader:
             self.at = found.end()
         return lines
 
-    def skip_line(self) -> None:
-        """Go on to the next value, which must stand on another line, or to the end."""
+    def skip_line(self) -> bool:
+        """Go on to the next value, which must stand on another line; False where there is none."""
         if not self.skip() and self.at < len(self.text):
             raise self.fault("expected a line end between two values")
+        return self.at < len(self.text)
 
     def more(self) -> None:
         """Read on: at least as much again as is held, so that a long value costs no square of its length."""
@@ -8510,18 +8816,15 @@ def _views_rank(value: Any) -> tuple[int, Any]:
     return 3, _json_canonical(value)
 
 
-def _views_labels(groups: Sequence[tuple[Any, Any]]) -> dict[Any, str]:
-    """Return the JSON key of each group, all different: text is itself, other values are their JSON text.
+def _views_labels(keys: Iterable[Any], values: Mapping[Any, Any]) -> dict[Any, str]:
+    """Return the JSON key of each group, all different: text is itself, other values are their JSON text. Pure.
 
     Text that another group is already called by is written with its quotes; so is text that then looks the same.
     """
-    labels: dict[Any, str] = {}
-    for key, value in groups:
-        if not isinstance(value, str):
-            labels[key] = repr(value) if value is TYPES_ABSENT else _json_canonical(value).decode("utf-8", "replace")
+    labels = {key: repr(value) if value is TYPES_ABSENT else _json_canonical(value).decode("utf-8", "replace")
+              for key, value in values.items()}
     taken = set(labels.values())
-    texts = sorted((key for key, value in groups if isinstance(value, str)), key=len)
-    for key in texts:
+    for key in sorted((key for key in keys if key not in values), key=len):
         label = key
         while label in taken:
             label = _json_dumps(label)
@@ -8537,20 +8840,18 @@ def _views_name(name: str) -> str:
 
 def _views_table(records: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
     """Return records as aligned columns: numbers to the right, nothing cut, no control character. Pure."""
-    readers = [_views_reader(name) for name in names]
-    rows = [[_views_cell(read(record)) for read in readers] for record in records]
-    heads = [_views_name(name) for name in names]
-    widths = [max([_views_width(head)] + [_views_width(row[column][0]) for row in rows])
-              for column, head in enumerate(heads)]
-    right = [bool(rows) and all(row[column][1] for row in rows) for column in range(len(names))]
-    lines = []
-    for cells in [[(head, number) for head, number in zip(heads, right)]] + rows:
-        padded = []
+    columns = []
+    for name in names:
+        read = _views_reader(name)
+        cells = [_views_cell(read(record)) for record in records]
+        cells.insert(0, (_views_name(name), bool(cells) and all(number for _, number in cells)))
+        widths = [_views_width(text) for text, _ in cells]
+        column, widest = [], max(widths)
         for (text, number), width in zip(cells, widths):
-            blank = " " * (width - _views_width(text))
-            padded.append(blank + text if number else text + blank)
-        lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
+            blank = " " * (widest - width)
+            column.append(blank + text if number else text + blank)
+        columns.append(column)
+    return "\n".join("  ".join(row).rstrip() for row in zip(*columns))
 
 
 def _views_cell(value: Any) -> tuple[str, bool]:
@@ -9252,9 +9553,9 @@ def _help_script(shell: str, program: str, rows: Sequence[tuple[str, str, list[s
 # Messages show no query, no user name and no body. Downloads land complete or not at all, and never on another file.
 
 FETCH_PORTS = {"http": 80, "https": 443}
-FETCH_REDIRECT_STATUSES = frozenset((301, 302, 303, 307, 308))
-FETCH_KEEPING_STATUSES = frozenset((307, 308))  # redirects that repeat the method and the body
-FETCH_BODYLESS_STATUSES = frozenset((204, 304))
+FETCH_REDIRECT_STATUSES = (301, 302, 303, 307, 308)
+FETCH_KEEPING_STATUSES = (307, 308)  # redirects that repeat the method and the body
+FETCH_BODYLESS_STATUSES = (204, 304)
 FETCH_TOKEN = FORMAT_ALNUM | frozenset("!#$%&'*+-.^_`|~")  # RFC 9110 5.6.2
 FETCH_NAME = FORMAT_ALNUM | frozenset("-_")  # of a label: what resolvers take, the underscore included
 FETCH_PATH = FORMAT_ALNUM | frozenset("-._~:/?[]@!$&'()*+,;=%")  # RFC 3986 2: everything else is sent percent-encoded
@@ -9264,7 +9565,7 @@ FETCH_OWN_HEADERS = frozenset(  # what frames a message, or belongs to a paramet
 FETCH_FREE_HEADERS = frozenset(  # what another origin may see: X-Api-Key is a credential as much as Cookie is
     "accept accept-language content-type if-match if-modified-since if-none-match range user-agent".split()
 )
-FETCH_BODY_METHODS = frozenset(("POST", "PUT", "PATCH"))  # whose empty body has a length too
+FETCH_BODY_METHODS = ("POST", "PUT", "PATCH")  # whose empty body has a length too
 FETCH_LOCAL_NAMES = ("localhost", "localdomain", "local", "internal")  # themselves and everything below them
 FETCH_FILE_REFUSED = frozenset('<>:"|?*/\\')  # in no file name of Windows
 FETCH_FILE_DISGUISED = FETCH_FILE_REFUSED | frozenset(". ")  # and what no other character may stand for
@@ -9339,11 +9640,11 @@ def fetch(url: str, *, method: str = "GET", headers: dict[str, str] | None = Non
     Raises: FORBIDDEN (a rule of this guard; the sentence names its switch if it has one), BAD_REQUEST (an option cannot
     be used), CONNECTION_REQUEST_FAILED, CONNECTION_TIMEOUT, CONNECTION_RESPONSE_TOO_LARGE, REQUEST_ABORTED.
     """
-    request = _FetchRequest(url, env or Env())
-    request.method, request.headers, request.body, request.proxy = method, headers, body, proxy
-    request.private, request.https_only, request.compressed = allow_private_hosts, https_only, compressed
-    request.max_bytes, request.timeout, request.body_timeout = max_bytes, timeout, body_timeout
-    request.max_redirects, request.ssl_context, request.cancel = max_redirects, ssl_context, cancel
+    request = _FetchRequest(
+        url, env or Env(), method=method, headers=headers, body=body, private=allow_private_hosts,
+        https_only=https_only, compressed=compressed, max_bytes=max_bytes, timeout=timeout, body_timeout=body_timeout,
+        proxy=proxy, max_redirects=max_redirects, ssl_context=ssl_context, cancel=cancel,
+    )  # fmt: skip
     response = _fetch_open(request)
     response.body = b"".join(response.chunks())
     return response
@@ -9358,49 +9659,39 @@ class _FetchUrl:
         self.literal = literal  #: whether the host is an address
         self.port = port  #: 1 to 65535
         self.target = target  #: path and query, percent-encoded
-
-    @property
-    def authority(self) -> str:
-        """Host and, unless it is the scheme's own, port: the Host header."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == FETCH_PORTS[self.scheme] else f"{host}:{self.port}"
-
-    @property
-    def origin(self) -> str:
-        """What credentials belong to: scheme, host and port."""
-        return f"{self.scheme}://{self.authority}"
-
-    @property
-    def shown(self) -> str:
-        """The URL in quotes without its query, for people."""
-        return _json_show(self.origin + self.target.partition("?")[0], FETCH_SHOWN_CHARACTERS)
+        host = f"[{host}]" if ":" in host else host
+        self.authority = host if port == FETCH_PORTS[scheme] else f"{host}:{port}"  #: the Host header
+        self.origin = f"{scheme}://{self.authority}"  #: what credentials belong to
+        self.shown = _json_show(self.origin + target.partition("?")[0], FETCH_SHOWN_CHARACTERS)  #: no query, for people
 
 
 class _FetchRequest:
     """What is asked for, under which rules, and how far it has come: the hop, the deadline, the headers still sent."""
 
-    def __init__(self, url: str, env: Env, switch: str = "allow_private_hosts=True") -> None:
-        """Read the URL; the options are attributes. Raises: FORBIDDEN."""
+    switch = "allow_private_hosts=True"  #: what lifts the rule about private hosts, as the user would write it
+    method = "GET"  #: any word
+    headers: Any = None  #: the caller's, a mapping or None
+    body: bytes | None = None  #: of the request
+    private = False  #: whether hosts need not be public
+    https_only = False  #: whether plain http goes to this machine alone
+    compressed = False  #: whether to ask for compression, and undo it
+    max_bytes = FETCH_BODY_BYTES  #: of the body of the answer
+    timeout: float = FETCH_HEADERS_SECONDS  #: up to the headers
+    body_timeout: float = FETCH_BODY_SECONDS  #: for the body; may be infinite
+    max_redirects = FETCH_REDIRECTS  #: followed; 0: handed back
+    proxy: str | None = None  #: "environment" or None
+    ssl_context: Any = None  #: an ssl.SSLContext, or None
+    cancel: Cancel | None = None  #: the caller's signal
+    received = 0  #: bytes of a download so far, kept or not
+    via = ""  #: the proxy of this hop, host and port
+    doing = ""  #: what the deadline would interrupt
+
+    def __init__(self, url: str, env: Env, **options: Any) -> None:
+        """Read the URL; options: of the attributes above. Raises: FORBIDDEN."""
+        self.__dict__.update(options)
         self.url = self.first = _fetch_read_url(url)  #: of the current hop, and of the first
         self.env = env  #: clock and environment
-        self.switch = switch  #: what lifts the rule about private hosts, as the user would write it
-        self.method = "GET"  #: any word
-        self.headers: Any = None  #: the caller's, a mapping or None
-        self.body: bytes | None = None  #: of the request
-        self.private = False  #: whether hosts need not be public
-        self.https_only = False  #: whether plain http goes to this machine alone
-        self.compressed = False  #: whether to ask for compression, and undo it
-        self.max_bytes = FETCH_BODY_BYTES  #: of the body of the answer
-        self.timeout: float = FETCH_HEADERS_SECONDS  #: up to the headers
-        self.body_timeout: float = FETCH_BODY_SECONDS  #: for the body; may be infinite
-        self.max_redirects = FETCH_REDIRECTS  #: followed; 0: handed back
-        self.proxy: str | None = None  #: "environment" or None
-        self.ssl_context: Any = None  #: an ssl.SSLContext, or None
-        self.cancel: Cancel | None = None  #: the caller's signal
         self.fields: list[tuple[str, str]] = []  #: header lines that are still sent
-        self.received = 0  #: bytes of a download so far, kept or not
-        self.via = ""  #: the proxy of this hop, host and port
-        self.doing = ""  #: what the deadline would interrupt
 
     def start(self, seconds: float, name: str) -> None:
         """Begin a phase with its own deadline."""
@@ -9468,17 +9759,20 @@ class _FetchWire:
             context = ssl.create_default_context()
             context.minimum_version = ssl.TLSVersion.TLSv1_2  # Python 3.9 would take less, and a cut for an end
             context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0x80)
-        options = {"do_handshake_on_connect": False, "suppress_ragged_eofs": False}
-        self.sock = self.attempt(lambda: context.wrap_socket(self.sock, server_hostname=host, **options))
-        self.attempt(lambda: self.sock.do_handshake())
+        self.sock = self.attempt(
+            lambda: context.wrap_socket(
+                self.sock, server_hostname=host, do_handshake_on_connect=False, suppress_ragged_eofs=False
+            )
+        )
+        self.attempt(self.sock.do_handshake)
 
-    def send(self, data: bytes | memoryview) -> None:
+    def send(self, data: bytes) -> None:
         """Send all of it, unless the other side hangs up: its answer may be there already."""
         self.request.doing = "sending the request"
+        rest = memoryview(data)
         try:
-            while data:
-                piece = memoryview(data)[:FETCH_CHUNK_BYTES]
-                data = memoryview(data)[self.attempt(lambda: self.sock.send(piece)) :]
+            while rest:
+                rest = rest[self.attempt(lambda: self.sock.send(rest[:FETCH_CHUNK_BYTES])) :]
         except Error as error:
             if not isinstance(error.__cause__, ConnectionError):
                 raise
@@ -9493,11 +9787,9 @@ class _FetchWire:
 
     def line(self, limit: int) -> bytes:
         """Return the next line without its end. Raises: CONNECTION_RESPONSE_TOO_LARGE above limit bytes."""
-        end = self.buffer.find(b"\n")
-        while end < 0 and len(self.buffer) <= limit:
-            size = len(self.buffer)
-            self.more()
-            end = self.buffer.find(b"\n", size)
+        end, size = -1, 0
+        while end < 0 and size <= limit and (size < len(self.buffer) or self.more()):
+            end, size = self.buffer.find(b"\n", size), len(self.buffer)
         if not 0 <= end <= limit:
             raise self.request.too_large("the header", limit)
         line = bytes(self.buffer[:end])
@@ -9603,18 +9895,17 @@ def _fetch_read_url(text: str) -> _FetchUrl:
     >>> _fetch_read_url("HTTPS://Example.com.:443?q=\u20ac#top").target
     '/?q=%E2%82%AC'
     """
+    import re
+
     try:
         if not isinstance(text, str) or len(text) > FETCH_URL_CHARACTERS:
             raise ValueError(f"a URL must be text of at most {FETCH_URL_CHARACTERS:,} characters")
         if not text.isprintable() or " " in text or "\\" in text:
             raise ValueError("it holds a blank, a control character or a backslash; percent-encode it")
-        scheme, _, rest = text.partition(":")
+        scheme, authority, target = re.findall("(?:([A-Za-z]+)://)?([^/?#]*)([^#]*)", text)[0]
         scheme = scheme.lower()
-        if scheme not in FETCH_PORTS or rest[:2] != "//":
+        if scheme not in FETCH_PORTS:
             raise ValueError("only URLs that begin with http:// or https:// are fetched")
-        rest = rest[2:].partition("#")[0]
-        end = min([rest.index(mark) for mark in "/?" if mark in rest], default=len(rest))
-        authority, target = rest[:end], rest[end:]
         if "@" in authority:
             raise ValueError("a user name or password in a URL is refused; send it in a header")
         host, colon, port = authority.rpartition(":")
@@ -9678,19 +9969,7 @@ def _fetch_is_label(label: str) -> bool:
         return True
     from unicodedata import normalize
 
-    try:
-        wide = label[4:].encode("ascii").decode("punycode")
-    except (UnicodeError, OverflowError):
-        return False
-    return not normalize("NFKC", wide.lower()).isascii()
-
-
-def _fetch_number(text: str) -> tuple[int, int]:
-    """Return an address as a number and its length in bits. Pure. Raises: OSError, ValueError for what is none."""
-    from socket import AF_INET, AF_INET6, inet_pton
-
-    packed = inet_pton(AF_INET6 if ":" in text else AF_INET, text)
-    return int.from_bytes(packed, "big"), len(packed) * 8
+    return not normalize("NFKC", _format_read_punycode(label).lower()).isascii()
 
 
 def _fetch_private(text: str) -> str | None:
@@ -9699,19 +9978,15 @@ def _fetch_private(text: str) -> str | None:
     >>> _fetch_private("8.8.8.8"), _fetch_private("::ffff:10.0.0.1"), _fetch_private("fe80::1%eth0")
     (None, 'a private network', 'no plain address')
     """
+    from ipaddress import ip_address, ip_network
+
     try:
-        number, bits = _fetch_number(text)
-    except (OSError, ValueError):
+        address = ip_address("" if "%" in text else text)
+    except ValueError:
         return "no plain address"  # with a zone, above all
-
-    def lies_in(network: str) -> bool:
-        base, _, prefix = network.partition("/")
-        start, length = _fetch_number(base)
-        return length == bits and (start ^ number) >> (bits - int(prefix)) == 0
-
-    if any(map(lies_in, FETCH_CARRIERS)):
-        number, bits = number & 0xFFFFFFFF, 32
-    return next((why for network, why in FETCH_BLOCKS if lies_in(network)), None)
+    if any(address in ip_network(network) for network in FETCH_CARRIERS):
+        address = ip_address(int(address) & 0xFFFFFFFF)
+    return next((why for network, why in FETCH_BLOCKS if address in ip_network(network)), None)
 
 
 def _fetch_addresses(request: _FetchRequest) -> list[str]:
@@ -9753,21 +10028,20 @@ def _fetch_find(request: _FetchRequest, host: str, port: int) -> list[str]:
 
 def _fetch_beside(request: _FetchRequest, work: Callable[[], Any]) -> Any:
     """Return what work returns or raises; its thread is left behind at the deadline or a cancel. Raises: as left."""
-    from threading import Event, Thread
+    from threading import Thread
 
     found: list[Any] = []
-    done = Event()
 
     def run() -> None:
         try:
             found.append(work())
         except Exception as error:  # for the thread that asks
             found.append(error)
-        done.set()
 
-    Thread(target=run, daemon=True).start()  # what hangs ends with the process
-    while not done.wait(min(request.left(), FETCH_SLICE_SECONDS)):
-        pass
+    thread = Thread(target=run, daemon=True)  # what hangs ends with the process
+    thread.start()
+    while thread.is_alive():
+        thread.join(min(request.left(), FETCH_SLICE_SECONDS))
     return found[0]
 
 
@@ -9807,21 +10081,20 @@ def _fetch_proxy_setting(environ: Mapping[str, str], scheme: str) -> tuple[str, 
 def _fetch_skips_proxy(environ: Mapping[str, str], url: _FetchUrl) -> bool:
     """Tell whether NO_PROXY names the host: itself, a domain above it, with or without its port, or ``*``. Pure."""
     listed = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
-    hosts = (url.host, url.authority, f"{url.host}:{url.port}")
-    for entry in listed.replace(",", " ").lower().split():
-        entry = entry.lstrip("*").lstrip(".")
-        if any(not entry or host == entry or host.endswith("." + entry) for host in hosts):
-            return True
-    return False
+    return any(
+        f".{host}".endswith("." * bool(entry) + entry)
+        for entry in (entry.lstrip("*").lstrip(".") for entry in listed.replace(",", " ").lower().split())
+        for host in (url.host, url.authority, f"{url.host}:{url.port}")
+    )
 
 
-def _fetch_choose_proxy(request: _FetchRequest) -> tuple[_FetchUrl, str] | None:
-    """Return the proxy of the current hop and its header line; None for a direct connection. Raises: BAD_REQUEST."""
+def _fetch_choose_proxy(request: _FetchRequest) -> tuple[_FetchUrl, str]:
+    """Return the proxy of the current hop and its header line, else the URL itself and none. Raises: BAD_REQUEST."""
     request.via = ""
     environ = request.env.environ
     name, value = _fetch_proxy_setting(environ, request.url.scheme)
     if request.proxy is None or not name or _fetch_skips_proxy(environ, request.url):
-        return None
+        return request.url, ""
     scheme, _, rest = value.rpartition("://")
     user, at, authority = rest.partition("/")[0].rpartition("@")
     try:
@@ -9863,23 +10136,23 @@ def _fetch_open(request: _FetchRequest) -> _FetchResponse:
 def _fetch_hop(request: _FetchRequest) -> _FetchResponse:
     """Judge the current hop, make it, and return its answer up to the headers."""
     url = request.url
-    chosen = _fetch_choose_proxy(request)
+    secure = url.scheme == "https"
+    proxy, line = _fetch_choose_proxy(request)
     addresses = _fetch_addresses(request)
-    proxy, line = chosen or (url, "")
-    if chosen is not None:
+    if request.via:
         addresses = [proxy.host] if proxy.literal else _fetch_find(request, proxy.host, proxy.port)
     wire = _fetch_connect(request, addresses, proxy.port)
     try:
-        if chosen is not None and url.scheme == "https":
+        if request.via and secure:
             where = url.authority if url.port != FETCH_PORTS["https"] else f"{url.authority}:{url.port}"
             wire.send(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{line}\r\n".encode("ascii"))
             line = ""
             status = _fetch_read_head(wire)[0]
             if status // 100 != 2 or wire.buffer:
                 raise request.failure(f"the proxy answered {status}")
-        if url.scheme == "https":
+        if secure:
             wire.secure(url.host)
-        wire.send(_fetch_head(request, chosen is not None and url.scheme == "http", line) + (request.body or b""))
+        wire.send(_fetch_head(request, line) + (request.body or b""))
         request.doing = "waiting for the answer"
         return _FetchResponse(request, wire, *_fetch_read_head(wire))
     except BaseException:
@@ -9887,18 +10160,18 @@ def _fetch_hop(request: _FetchRequest) -> _FetchResponse:
         raise
 
 
-def _fetch_head(request: _FetchRequest, whole: bool, line: str) -> bytes:
-    """Return request line and headers. whole: the URL with scheme and host, as a proxy wants it. Pure."""
+def _fetch_head(request: _FetchRequest, line: str) -> bytes:
+    """Return request line and headers; line: one more, for a proxy. Pure."""
     url = request.url
-    fields = {"User-Agent": "Python/%d.%d" % sys.version_info[:2], "Accept": "*/*"}
     given = [name.title() for name, _ in request.fields]
-    lines = [f"{request.method} {url.origin + url.target if whole else url.target} HTTP/1.1", f"Host: {url.authority}"]
-    lines += [f"{name}: {value}" for name, value in fields.items() if name not in given]
-    lines += [f"{name}: {value}" for name, value in request.fields]
-    lines.append("Accept-Encoding: " + ("gzip, deflate" if request.compressed else "identity"))
+    own = [("Host", url.authority), ("User-Agent", "Python/%d.%d" % sys.version_info[:2]), ("Accept", "*/*")]
+    fields = [pair for pair in own if pair[0] not in given] + request.fields
+    fields.append(("Accept-Encoding", "gzip, deflate" if request.compressed else "identity"))
     if request.body is not None or request.method in FETCH_BODY_METHODS:
-        lines.append(f"Content-Length: {len(request.body or b'')}")
-    return ("\r\n".join(lines) + f"\r\n{line}Connection: close\r\n\r\n").encode("ascii")
+        fields.append(("Content-Length", str(len(request.body or b""))))
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields)
+    target = url.origin * bool(request.via and url.scheme == "http") + url.target  # whole, as a proxy wants it
+    return f"{request.method} {target} HTTP/1.1\r\n{lines}{line}Connection: close\r\n\r\n".encode("ascii")
 
 
 def _fetch_read_head(wire: _FetchWire) -> tuple[int, str, dict[str, str]]:
@@ -10064,9 +10337,10 @@ def _fetch_download(items: Iterable[Any], folder: str, *, env: Env, private_host
             if not isinstance(url, str) or not isinstance(name, str):
                 why = 'a download must be {"url": text, "name": text}; mend the download function'
                 raise Error("BAD_REQUEST", why)
-            request = _FetchRequest(url, env, "download_private_hosts=True")
-            request.private, request.max_bytes = private_hosts, min(room, FETCH_FILE_BYTES)
-            request.proxy, request.ssl_context, request.cancel = proxy, ssl_context, cancel
+            request = _FetchRequest(
+                url, env, switch="download_private_hosts=True", private=private_hosts, proxy=proxy, cancel=cancel,
+                max_bytes=min(room, FETCH_FILE_BYTES), ssl_context=ssl_context,
+            )  # fmt: skip
             try:
                 saved, size = _fetch_save(request, place, _fetch_file_name(name), numbers)
             finally:
@@ -10386,8 +10660,1451 @@ async def _wait_pause(wait: Wait, number: int, env: Env, left: Callable[[], floa
 # endregion WAIT
 
 
+# region STREAM -- Invoker, line protocol
+# needs: LIMITS ERRORS JSON ENV TYPES REG CALL
+# One process, many calls. A line is a JSON object, and so is its answer:
+#
+#     {"id", "command", "args"?, "confirmed"?}
+#     {"id", "ok", "exitCode", "data" | "error", "written"?, "replayed"?}      and "line" where the line is at fault
+#
+# Lines end with 0x0A. A carriage return before it is white space, a byte order mark may begin the first line, blank
+# lines are skipped, but counted. A line is answered, and its answer delivered, before the next is read; one that is no
+# call is answered with its number, and the loop goes on. Args are JSON values: no text is read as a number.
+# Memory holds one line and one answer, however long and however many the lines are.
+
+STREAM_KEYS = frozenset(("id", "command", "args", "confirmed"))
+STREAM_MARK = b"\xef\xbb\xbf"  # a byte order mark
+STREAM_ID_LIMIT = 10**STREAM_ID_CHARACTERS  # the first integer of too many digits
+STREAM_BLANKS = b" \t\r"  # what a blank line may hold
+STREAM_FILE_HELP = "the lines: a file, or - for standard input"
+STREAM_ALLOW_HELP = "a destructive command that lines may confirm; may be repeated"
+
+
+class Invoker:
+    """Calls commands in process, each through the whole pipeline of the command line; ``app.invoker()`` makes one.
+
+    What the shell would print is returned, with the exit code it would see. Coroutine handlers run in one event loop
+    that is kept until close(); inside a running loop await ainvoke. Identity, context and profile are found once, by
+    the first call that needs them. Native commands see every framework option off but quiet.
+    """
+
+    def __init__(self, engine: Engine, find_more: Callable[[Any], Any] | None = None) -> None:
+        from threading import Lock
+
+        self._engine = engine
+        self._find_more = find_more  # async function of live: the Registry with what the identity makes known
+        self._missing: Error | None = None  # why that failed
+        self._loop: Any = None  # the kept event loop, once a coroutine handler was called
+        self._lock = Lock()  # threads take turns with it
+        self._gate: Any = None  # and tasks with find_more
+        self._none, self._all = Approval("none"), Approval("all")
+        for command in engine.registry.commands("cli"):
+            _ = command.input  # makes its schemas, or raises RegistrationError
+
+    @property
+    def commands(self) -> list[Command]:
+        """What can be called: native commands with a result, then the managed ones that are exposed on cli.
+
+        Raises: what resolve_auth, or a function that makes commands, refused with.
+        """
+        _call_drive(self._look_up(self._live))
+        if self._missing is not None:
+            raise self._missing.with_traceback(None)
+        found = self._engine.registry.commands("cli")
+        natives = [command for command in found if command.native and not command.prints]
+        return natives + [command for command in found if not command.native]
+
+    def invoke(
+        self, command: str, args: dict[str, Any] | None = None, *, confirmed: bool = False, dry_run: bool = False,
+        id: str | int | None = None, cancel: Cancel | None = None,
+    ) -> Outcome:
+        """Call a command by its exact name and return how that ended; refusals and failures are outcomes too.
+
+        args: a JSON object; nothing in it is read as something else. confirmed: True approves a destructive command.
+        dry_run: True checks the call and shows it; only a command that previews is called then. id: ctx.call_id.
+        cancel: the signal to stop. KeyboardInterrupt and the like go on to the caller.
+        """
+        return self._drive(self._invoke(command, args, confirmed, dry_run, id, cancel, self._live))
+
+    async def ainvoke(
+        self, command: str, args: dict[str, Any] | None = None, *, confirmed: bool = False, dry_run: bool = False,
+        id: str | int | None = None, cancel: Cancel | None = None,
+    ) -> Outcome:
+        """The same as invoke inside a running event loop: coroutine handlers are awaited in it."""
+        return await self._invoke(command, args, confirmed, dry_run, id, cancel, True)
+
+    def close(self) -> None:
+        """End the kept event loop; tasks that a handler left in it are cancelled."""
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        import asyncio
+
+        try:
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            if left:
+                loop.run_until_complete(asyncio.wait(left))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            loop.close()
+
+    def __enter__(self) -> Invoker:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    async def _invoke(
+        self, name: Any, args: Any, confirmed: Any, dry_run: Any, id: Any, cancel: Cancel | None, live: Any
+    ) -> Outcome:
+        """Do what invoke does, once what it was given is of the right kinds."""
+        args = {} if args is None else args
+        if isinstance(name, str) and isinstance(args, dict) and type(confirmed) is type(dry_run) is bool:
+            return await self._perform(name, args, self._all if confirmed else self._none, dry_run, id, cancel, live)
+        kinds = (("the command", name, str, "text"), ("args", args, dict, "a dict"),
+                 ("confirmed", confirmed, bool, "True or False"), ("dry_run", dry_run, bool, "True or False"))
+        wrong = [f"{what} must be {wanted}, not {_reg_show(value)}"
+                 for what, value, kind, wanted in kinds if not isinstance(value, kind)]
+        return self._refused(Error("BAD_REQUEST", wrong[0]))
+
+    async def _perform(
+        self, name: str, args: dict[str, Any], approval: Approval, dry_run: bool, id: Any, cancel: Cancel | None,
+        live: Any,
+    ) -> Outcome:
+        command: Any = self._engine.registry.get(name, "cli")
+        if command is None or command.native:
+            command = await self._find(name, live)
+            if isinstance(command, Error):
+                return self._refused(command)
+        call = Call(command, args, id=id, dry_run=dry_run, cancel=cancel)
+        return await self._engine.perform(call, approval, live=live)
+
+    async def _find(self, name: str, live: Any) -> Command | Error:
+        """Return the command of exactly this name, or why it cannot be called."""
+        command = self._engine.registry.get(name, "cli")
+        if command is None:
+            await self._look_up(live)
+            registry = self._engine.registry
+            command = registry.get(name, "cli")
+            if command is None:
+                return self._missing or _call_unknown(registry, name, "cli")
+        if command.native and command.prints:
+            return Error("NOT_FOUND", f"{name} prints for itself and returns no result; run it from the command line")
+        return command
+
+    async def _look_up(self, live: Any) -> None:
+        """Add what only the identity makes known, once; a failure is remembered."""
+        if self._find_more is None:
+            return
+        if live is True:
+            import asyncio
+
+            self._gate = self._gate or asyncio.Lock()
+            await self._gate.acquire()
+        try:
+            if self._find_more is not None:
+                self._engine.registry = await self._find_more(live)
+                self._find_more = None
+        except Error as refusal:
+            self._missing, self._find_more = refusal, None
+        finally:
+            if live is True:
+                self._gate.release()
+
+    def _live(self, steps: Any) -> Any:
+        """Run a coroutine to its end in the kept loop."""
+        import asyncio
+
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+            return self._loop.run_until_complete(steps)
+
+    def _refused(self, error: Error) -> Outcome:
+        return Outcome(False, error=error, exit_code=self._engine.exit_code(error.code))
+
+    # -- for BATCH, which has a journal to write between the two ----------------------------------------------------
+
+    def _admit(self, line: _StreamLine, dry_run: bool, cancel: Cancel | None = None) -> Admitted | Outcome:
+        """Return the admitted call of a line, or the outcome that refuses it."""
+        if line.fault is not None:
+            return self._refused(line.fault)
+        command = _call_drive(self._find(line.command, self._live))
+        if isinstance(command, Error):
+            return self._refused(command)
+        call = Call(command, line.args, id=line.id, dry_run=dry_run, cancel=cancel)
+        try:
+            return self._engine.admit(call)
+        except (Exception, SystemExit) as error:
+            failed = self._engine._failed(command, error)
+            return self._drive(self._engine._end(call, line.args, failed, error, self._live))
+
+    def _run(self, admitted: Admitted, approval: Approval) -> Outcome:
+        """Run an admitted call."""
+        return self._drive(self._engine.run(admitted, approval, live=self._live))
+
+    def _drive(self, steps: Any) -> Outcome:
+        outcome: Outcome = _call_drive(steps)
+        return outcome
+
+
+class _StreamLine:
+    """One line: a call, or the fault that keeps it from being one."""
+
+    __slots__ = ("number", "id", "command", "args", "confirmed", "fault")
+
+    def __init__(self, number: int, text: bytes) -> None:
+        self.number = number  #: from 1, blank lines included
+        self.id: Any = None  #: text or integer as it came; None where none can be read
+        self.command: Any = ""  #: name
+        self.args: Any = {}  #: JSON object
+        self.confirmed: Any = False  #: whether the line says so
+        self.fault: Error | None = None  #: why the line is no call; holds nothing of its text
+        wrong = self._read(text)
+        if wrong:
+            self.fault = Error("BAD_REQUEST", wrong)
+
+    def _read(self, text: bytes) -> str:
+        """Take the members of the object in the text; return what is wrong with it, empty where nothing is."""
+        where = f"line {self.number}"
+        if len(text) > STREAM_LINE_BYTES:
+            return f"{where} has more than {STREAM_LINE_BYTES:,} bytes; pass so much data as a file"
+        try:
+            given = _json_loads(text, max_bytes=STREAM_LINE_BYTES)
+        except _JsonFault as fault:
+            return f"{where} is not JSON: {fault}; write one object on each line"
+        if type(given) is not dict:
+            return f"{where} is of type {_json_kind(given)}; write an object with id, command and args"
+        id = given.get("id")
+        if not (type(id) is str and 0 < len(id) <= STREAM_ID_CHARACTERS
+                or type(id) is int and -STREAM_ID_LIMIT < id < STREAM_ID_LIMIT):
+            return f"{where} has no usable id; give text or an integer of 1 to {STREAM_ID_CHARACTERS} characters"
+        self.id, self.command = id, given.get("command")
+        self.args, self.confirmed = given.get("args", self.args), given.get("confirmed", False)
+        if not given.keys() <= STREAM_KEYS:
+            return f"{where} has an unknown key; a line has id, command, args and confirmed"
+        if type(self.command) is not str:
+            return f"{where} has no command; give the name of one as text"
+        if type(self.args) is not dict:
+            return f"{where} has args of type {_json_kind(self.args)}; give an object"
+        if type(self.confirmed) is not bool:
+            return f"{where} has a confirmed of type {_json_kind(self.confirmed)}; give true or false"
+        return ""
+
+
+class _StreamLines:
+    """The lines of one run, read one at a time from a file or standard input, and a tally of their answers."""
+
+    def __init__(self, env: Env, name: str) -> None:
+        """Open the input; name: a path, or - for standard input. Raises: NOT_FOUND, BAD_REQUEST."""
+        import stat
+
+        self.source = "standard input" if name == "-" else _json_show(name)  #: for messages
+        self.number = 0  #: of the line read last
+        self.done_bytes = 0  #: how much of the input the lines so far were
+        self.total_bytes: int | None = None  #: size of a regular file
+        self.answered = self.failed = self.replayed = 0  #: lines
+        self.exit_code = 0  #: the highest of the answers
+        self._env = env
+        self._bar = env.is_terminal("stderr") and not env.is_terminal("stdout")  # answers would be drawn over
+        self._lines: Iterator[bytes] = iter(())  # read and split, not given out yet
+        self._pieces: list[bytes] = []  # of a line whose end was not read yet
+        self._held = 0  # their bytes
+        self._ended = False
+        self._stream = _stream_open(env, name, self.source)
+        self._own = name != "-"
+        self._descriptor = _env_descriptor(self._stream)
+        if self._descriptor is not None:
+            about = os.fstat(self._descriptor)
+            self.total_bytes = about.st_size if stat.S_ISREG(about.st_mode) else None
+
+    def close(self) -> None:
+        """Close the file; standard input stays open."""
+        if self._own:
+            self._stream.close()
+
+    def next(self, wait: bool = True) -> _StreamLine | None:
+        """Return the next line that is not blank, None at the end. Raises: BAD_REQUEST when reading fails.
+
+        wait False: None also where the next one is not there yet.
+        """
+        while True:
+            for text in self._lines:
+                self.number += 1
+                self.done_bytes += len(text) + 1
+                if self.number == 1 and text.startswith(STREAM_MARK):
+                    text = text[len(STREAM_MARK) :]
+                if text.strip(STREAM_BLANKS):
+                    return _StreamLine(self.number, text)
+            if not self._fill(wait):
+                return None
+
+    def ready(self) -> _StreamLine | None:
+        """Return the next line if it is already there; of a regular file, it always is."""
+        return self.next(False)
+
+    def _fill(self, wait: bool) -> bool:
+        """Read some more of the input; return False at its end and, unless wait, where nothing is there yet."""
+        if self._ended or not wait and not self._is_there():
+            return False
+        chunk = self._read()
+        self._ended = not chunk
+        first, *others = chunk.split(b"\n")
+        self._hold(first)
+        if others or self._ended and self._held:
+            self._lines = iter([b"".join(self._pieces), *others[:-1]])
+            self._pieces, self._held = [], 0
+            self._hold(others[-1] if others else b"")
+        return True
+
+    def _hold(self, piece: bytes) -> None:
+        """Keep a piece of a line; of a line that is too long, just enough to show that it is."""
+        kept = piece[: STREAM_LINE_BYTES + 1 - self._held]
+        self.done_bytes += len(piece) - len(kept)
+        self._held += len(kept)
+        if kept:
+            self._pieces.append(kept)
+
+    def _read(self) -> bytes:
+        """Return what the input has, at least one byte, or none at its end. Raises: BAD_REQUEST."""
+        number, stream = self._descriptor, self._stream
+        try:
+            if number is not None:
+                return bytes(self._env._patiently(lambda: os.read(number, ENV_CHUNK_BYTES)))
+            data = getattr(stream, "read1", stream.read)(ENV_CHUNK_BYTES)
+        except (OSError, ValueError) as fault:
+            raise Error("BAD_REQUEST", f"cannot read {self.source} after line {self.number} ({_env_reason(fault)}); "
+                        "give the lines in another way") from fault
+        return data.encode("utf-8", "surrogateescape") if isinstance(data, str) else bytes(data or b"")
+
+    def _is_there(self) -> bool:
+        """Tell whether reading would not wait."""
+        if self._descriptor is None or self.total_bytes is not None:
+            return True
+        if os.name == "nt":
+            return False  # no pipe can be asked there
+        import select
+
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def count(self, outcome: Outcome, ctx: Ctx, replayed: bool = False) -> None:
+        """Add an answer to the tally and draw how far the run is."""
+        self.answered += 1
+        self.failed += not outcome.ok
+        self.replayed += replayed
+        self.exit_code = max(self.exit_code, outcome.exit_code)
+        if self._bar and self.total_bytes:
+            ctx.progress(self.done_bytes, self.total_bytes)
+        elif self._bar:
+            ctx.progress(self.answered, note="lines")
+
+    def finish(self, ctx: Ctx) -> int:
+        """Say on standard error how the run went, unless --quiet, and return its exit code."""
+        ctx.end_progress()
+        if not ctx.options.quiet:
+            lines = "1 line" if self.answered == 1 else f"{self.answered:,} lines"
+            replayed = f", {self.replayed:,} of them replayed" if self.replayed else ""
+            ctx.stderr.write(f"{lines} answered{replayed}, {self.failed:,} failed\n")
+        return self.exit_code
+
+
+def _stream_open(env: Env, name: str, source: str) -> Any:
+    """Return a file, or for - standard input, as a binary stream. Raises: NOT_FOUND, BAD_REQUEST."""
+    if name == "-":
+        stream = env.take_stdin()
+        if stream is None:
+            raise Error("BAD_REQUEST", "standard input is closed; give the lines through a pipe or as a file")
+        return stream
+    try:
+        return open(os.path.join(env.cwd, name), "rb", buffering=0)
+    except FileNotFoundError:
+        raise Error("NOT_FOUND", f"there is no file {source}; give the name of one, or - for standard input") from None
+    except (OSError, ValueError) as fault:
+        why = getattr(fault, "strerror", None) or "no file can have this name"
+        raise Error("BAD_REQUEST", f"cannot read {source} ({why}); give another file") from None
+
+
+def _stream_answer(
+    line: _StreamLine, outcome: Outcome, *, replayed: bool = False, ascii_only: bool = False,
+    exit_codes: Mapping[str, int] | None = None,
+) -> str:
+    """Return the answer to a line as JSON on one line, without its end.
+
+    What has no JSON form here is taken out of the outcome, which is why it is to be counted afterwards: a result makes
+    it INTERNAL_SERVER_ERROR, with the exit code that exit_codes or the table say.
+    """
+    answer: dict[str, Any] = {"id": line.id}
+    if line.fault is not None:
+        answer["line"] = line.number
+    answer.update(outcome.to_wire())
+    if replayed:
+        answer["replayed"] = True
+    try:
+        return _json_dumps(answer, ascii_only=ascii_only)
+    except _JsonFault as fault:
+        refused, outcome.ok, outcome.data = outcome.error, False, None
+        if refused is None:
+            code = "INTERNAL_SERVER_ERROR"
+            outcome.error = Error(code, f"the result of {line.command} cannot be written: {fault}")
+            outcome.exit_code = exit_code(code, exit_codes)
+        else:
+            outcome.error = Error(refused.code, refused.message, hint=refused.hint, retryable=bool(refused.retryable),
+                                  details={"message": "the details of this error have no JSON form"})
+        return _stream_answer(line, outcome, replayed=replayed, ascii_only=ascii_only)
+
+
+def _stream_allowed(invoker: Invoker, names: Iterable[str]) -> frozenset[str]:
+    """Return the names of commands that lines may confirm. Raises: NOT_FOUND for one that is no command."""
+    for name in names:
+        found = _call_drive(invoker._find(name, invoker._live))
+        if isinstance(found, Error):
+            raise Error(found.code, f"allow-confirmed: {found.message}", details=found.details, hint=found.hint)
+    return frozenset(names)
+
+
+def _stream_hint(line: _StreamLine, outcome: Outcome, allowed: Collection[str]) -> None:
+    """Say in a refusal for want of a confirmation what would confirm the call."""
+    error = outcome.error
+    if error is None or error.code != "CONFIRMATION_REQUIRED" or error.hint is not None or outcome.entered:
+        return
+    steps = [] if line.confirmed else ['say "confirmed": true on the line']
+    if line.command not in allowed:
+        steps.append(f"have the operator start this with --allow-confirmed {line.command}")
+    error.hint = " and ".join(steps)
+
+
+def _stream_run(ctx: Ctx, file: str, allow: Iterable[str]) -> int:
+    """Answer every line of the input and return the highest exit code."""
+    env, cancel, dry_run = ctx._env or Env(), ctx.cancel, ctx.dry_run
+    write, plain, exit_codes = ctx.stdout.write, env.out_ascii, ctx._engine.exit_codes
+    with ctx.app._invoker(ctx._engine) as invoker:
+        allowed = _stream_allowed(invoker, allow)
+        confirms = Approval("names", allowed)
+        lines = _StreamLines(env, file)
+        try:
+            line = lines.next()
+            while line is not None:
+                cancel.check()
+                if line.fault is not None:
+                    outcome = invoker._refused(line.fault)
+                else:
+                    approval = confirms if line.confirmed else invoker._none
+                    outcome = invoker._drive(invoker._perform(
+                        line.command, line.args, approval, dry_run, line.id, cancel, invoker._live))
+                    if not outcome.ok:
+                        _stream_hint(line, outcome, allowed)
+                text = _stream_answer(line, outcome, ascii_only=plain, exit_codes=exit_codes)
+                write(text + "\n")
+                lines.count(outcome, ctx)
+                line = lines.next()
+        finally:
+            lines.close()
+    return lines.finish(ctx)
+
+
+def stream_command(name: str = "stream", *, allow_confirmed: Iterable[str] = ()) -> Command:
+    """Return a native command that answers lines of JSON, one call a line: ``app stream < calls.jsonl``.
+
+    allow_confirmed: names of destructive commands that a line may confirm by ``"confirmed": true``; whoever starts the
+    program can add to them. The exit code is the highest of all answers; a dry run admits and shows each line.
+    Raises: RegistrationError.
+    """
+    mounted = _stream_names(allow_confirmed)
+
+    def stream(ctx: Ctx, file: str = "-", *, allow_confirmed: tuple[str, ...] = ()) -> int:
+        """Answer each line of JSON with one line of JSON."""
+        return _stream_run(ctx, file, mounted + allow_confirmed)
+
+    about = {"file": Arg(help=STREAM_FILE_HELP), "allow_confirmed": Arg(help=STREAM_ALLOW_HELP)}
+    recorded = native(name=name, lines=True, previews=True, exit_code=int, args=about)(stream)
+    return _reg_command(recorded, default_expose=("cli",))
+
+
+def _stream_names(names: Any) -> tuple[str, ...]:
+    """Return the names of a mount's allow_confirmed. Raises: RegistrationError."""
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise RegistrationError(f"allow_confirmed must be a list of command names, not {_reg_show(names)}")
+    return tuple(names)
+# endregion STREAM
+
+
+# region BATCH -- resumable batch
+# needs: LIMITS ERRORS JSON FILES TYPES REG CALL STREAM
+# A batch is a stream whose answers outlive the process. Beside the lines stands a journal (FILES: appended to, synced,
+# chained by digests), a JSON object a line:
+#
+#     header  app, version, schema, scope, salt     scope: of the application options and the profile
+#     begin   id, digest, command                   on the disk before a call that must not happen twice
+#     end     the same, entered, returned, relayed, answer     on the disk before the answer is written out
+#
+# Digest and scope are HMACs under the salt, for small secrets can be guessed from a plain digest. What a run decides
+# about a line is a pure function of what the records of its id say, the last one above all:
+#
+#     well      the same content is answered from the journal, other content is a CONFLICT
+#     failed    before the handler was entered, or by its own refusal: runs, and may have been corrected
+#     begun     and never ended, or in doubt, which is a failure that does not tell what happened: OUTCOME_UNKNOWN,
+#               unless the command may be repeated or the operator says so; other content is a CONFLICT
+#
+# A batch that is stopped, killed or cut off at any moment leaves at most the line in flight begun.
+
+BATCH_FORMAT = 1  # of the records
+BATCH_WELL, BATCH_FAILED, BATCH_BEGUN, BATCH_DOUBT = "well", "failed", "begun", "doubt"
+#: Refusals with these codes, and with CONNECTION_*, do not tell whether something has happened.
+BATCH_UNCLEAR_CODES = frozenset((
+    "INTERNAL_SERVER_ERROR", "OUTCOME_UNKNOWN", "REQUEST_ABORTED", "REQUEST_TIMEOUT", "TIMEOUT", "UPSTREAM_TOOL_ERROR",
+))
+
+
+def _batch_hmac(salt: str, value: Any) -> str:
+    """Return the HMAC-SHA-256 of a value's canonical form, as hexadecimal digits. Pure."""
+    from hmac import digest
+
+    return digest(salt.encode(), _json_canonical(value), "sha256").hex()
+
+
+def _batch_state(record: Mapping[str, Any], before: str | None) -> str:
+    """Return what is known of an id after one more record of it; before: what was known until then. Pure.
+
+    A doubt stays where the repetition of the call was refused before the handler was entered.
+    """
+    if record["kind"] == "begin":
+        return BATCH_DOUBT if before in (BATCH_BEGUN, BATCH_DOUBT) else BATCH_BEGUN
+    if record["answer"]["ok"]:
+        return BATCH_WELL
+    if not record["entered"]:
+        return BATCH_DOUBT if before == BATCH_DOUBT else BATCH_FAILED
+    code = record["answer"]["error"]["code"]
+    unclear = code in BATCH_UNCLEAR_CODES or code.startswith("CONNECTION_")
+    return BATCH_DOUBT if unclear or record["returned"] or record["relayed"] else BATCH_FAILED
+
+
+def _batch_judge(state: str | None, same: bool, repeatable: bool) -> str:
+    """Return what becomes of a line: run, replay, conflict or unknown. Pure.
+
+    state: what is known of its id, None for a new one. same: whether that is about the same content. repeatable:
+    whether a call that may have happened can be made again.
+    """
+    if state is None or state == BATCH_FAILED:
+        return "run"
+    if not same:
+        return "conflict"
+    if state == BATCH_WELL:
+        return "replay"
+    return "run" if repeatable else "unknown"
+
+
+def _batch_is_repeatable(plan: Any) -> bool:
+    """Tell whether a plan for a line is a call that may be made twice. Pure."""
+    return isinstance(plan, Admitted) and (plan.call.command.readonly or plan.call.command.idempotent)
+
+
+def _batch_is_record(record: Mapping[str, Any]) -> bool:
+    """Tell whether a record has the form that a batch writes. Pure."""
+    kind, answer = record.get("kind"), record.get("answer")
+    parts: list[tuple[Any, Any]] = [(record.get("id"), (str, int)), (record.get("digest"), str)]
+    if kind == "end":
+        answer = answer if isinstance(answer, dict) else {}
+        error = {"code": ""} if answer.get("ok") else answer.get("error")
+        parts += [(record.get(flag), bool) for flag in ("entered", "returned", "relayed")]
+        parts += [(answer.get("ok"), bool), (answer.get("exitCode"), int)]
+        parts += [(error.get("code") if isinstance(error, dict) else None, str)]
+    return kind in ("begin", "end") and all(isinstance(part, wanted) for part, wanted in parts)
+
+
+def _batch_header(engine: Engine, salt: str) -> dict[str, Any]:
+    """Return record 0 of a journal: what its answers depend on besides the lines.
+
+    Raises: what the profile is refused with.
+    """
+    profile = engine.profile
+    scope = {"globals": engine.globals_json, "profile": None if profile is None else profile.public}
+    schemas = [
+        [command.name, command.input.schema, None if command.output is None else command.output.schema]
+        for command in engine.registry.commands("cli") if not (command.native and command.prints)
+    ]
+    return {
+        "kind": "header", "format": BATCH_FORMAT, "app": engine.name, "version": engine.version,
+        "schema": _json_digest(schemas), "scope": _batch_hmac(salt, scope), "salt": salt,
+    }
+
+
+def _batch_lock(journal: str) -> str:
+    return journal + ".lock"
+
+
+class _BatchBook:
+    """A journal, and what it says of each id: a state, a digest and a place, for the answers stay in the file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path  #: of the journal
+        self.shown = f"journal {_json_show(path, FILES_SHOWN_CHARACTERS)}"  #: for messages
+        self.file = _FilesJournal(path)  #: its records
+        self.header: dict[str, Any] = {}  #: record 0, empty while none was read
+        self.records = 0  #: how many follow it
+        self.known: dict[Any, tuple[str, str, int]] = {}  #: id -> state, digest, offset of its end record (or 0)
+
+    def open(self) -> None:
+        """Read a journal that exists.
+
+        Raises: NOT_FOUND, FORBIDDEN (not private), JOURNAL_DAMAGED, CONFLICT (no journal of a batch), OUTPUT_FAILED.
+        """
+        header = self.file.open()
+        texts = [header.get(name) for name in ("app", "version", "schema", "scope", "salt")]
+        if header.get("format") != BATCH_FORMAT or not all(isinstance(text, str) for text in texts):
+            raise Error("CONFLICT", f"{self.shown} is none that this version of batch writes; use another --journal")
+        self.header = header
+        for offset, record in self.file.records():
+            if not _batch_is_record(record):
+                raise Error("JOURNAL_DAMAGED", f"{self.shown} has a record at byte {offset} that no batch writes; "
+                            "restore it from a copy, or use another --journal")
+            self.note(record, offset)
+
+    def start(self, engine: Engine, make: bool) -> list[str]:
+        """Open the journal, or make it if told to, and return what has changed since it was made, in words.
+
+        Raises: what open refuses with, and CONFLICT where the answers are those of another application, or of other
+        options or another profile. Writes file.
+        """
+        try:
+            self.open()
+        except Error as fault:
+            if fault.code != "NOT_FOUND":
+                raise
+            if make:
+                self.header = _batch_header(engine, engine.env.random(BATCH_SALT_BYTES).hex())
+                self.file.create(self.header)
+            return []
+        old, new = self.header, _batch_header(engine, self.header["salt"])
+        if old["app"] != new["app"]:
+            raise Error("CONFLICT", f"{self.shown} belongs to the application {_json_show(old['app'])}, not to "
+                        f"{_json_show(new['app'])}; use another --journal")
+        if old["scope"] != new["scope"]:
+            raise Error("CONFLICT", f"{self.shown} was made with other application options or another profile; use "
+                        "those it was made with, or another --journal")
+        changed = []
+        if old["version"] != new["version"]:
+            changed.append(f"version {_json_show(old['version'])} made the {self.shown}, and this is version "
+                           f"{_json_show(new['version'])}")
+        if old["schema"] != new["schema"]:
+            changed.append(f"the commands have changed since the {self.shown} was made")
+        return changed
+
+    def note(self, record: Mapping[str, Any], offset: int) -> None:
+        """Take a record into account that stands at this offset."""
+        key = _json_key(record["id"])
+        state = _batch_state(record, self.known[key][0] if key in self.known else None)
+        self.known[key] = (state, record["digest"], offset if record["kind"] == "end" else 0)
+        self.records += 1
+
+    def add(self, kind: str, line: _StreamLine, digest: str, **more: Any) -> None:
+        """Queue a record for the next flush, and take it into account. Raises: _JsonFault."""
+        record = {"kind": kind, "id": line.id, "digest": digest, "command": line.command, **more}
+        self.note(record, self.file.add(record))
+
+    def replay(self, line: _StreamLine) -> Outcome:
+        """Return the outcome that the end record of a line holds. Raises: JOURNAL_DAMAGED, BAD_REQUEST."""
+        answer = self.file.read_at(self.known[_json_key(line.id)][2])["answer"]
+        return Outcome(True, data=answer.get("data"), exit_code=answer["exitCode"], written=answer.get("written"))
+
+    def report(self) -> dict[str, Any]:
+        """Return what the journal holds, as far as it was read."""
+        states = [state for state, _, _ in self.known.values()]
+        unknown = [key for key, (state, _, _) in self.known.items() if state in (BATCH_BEGUN, BATCH_DOUBT)]
+        ids = [_json_loads(key[0]) if isinstance(key, tuple) else key for key in unknown[:BATCH_IDS_SHOWN]]
+        return {
+            "journal": self.path, "app": self.header.get("app"), "version": self.header.get("version"),
+            "records": self.records, "ok": states.count(BATCH_WELL),
+            "failed": sum(bool(offset) and state != BATCH_WELL for state, _, offset in self.known.values()),
+            "toRunAgain": states.count(BATCH_FAILED), "unknown": {"count": len(unknown), "ids": ids},
+            "tornBytes": self.file.torn, "running": _files_lock_holder(_batch_lock(self.path)),
+        }
+
+
+class _BatchRun:
+    """One run over the lines: decides about each, calls, records and answers."""
+
+    def __init__(
+        self, ctx: Ctx, invoker: Invoker, lines: _StreamLines, book: _BatchBook, *, shard: tuple[int, int] | None,
+        rerun: bool, allowed: frozenset[str],
+    ) -> None:
+        self.ctx = ctx  #: of the batch command
+        self.invoker = invoker  #: makes the calls
+        self.lines = lines  #: what is to be done
+        self.book = book  #: what was done
+        self.shard = shard  #: (i, n), or None for all lines
+        self.rerun = rerun  #: whether calls that may have happened are made again
+        self.allowed = allowed  #: names of the commands that a line may confirm
+        self.confirms = Approval("names", allowed)  #: for the lines that do
+        self.unknown = self.skipped = 0  #: lines whose outcome is not known; lines of other shards
+        self.begun: tuple[_StreamLine, str, Admitted] | None = None  #: has a begin record and no end record yet
+
+    def run(self) -> None:
+        """Answer the lines one by one. Raises: REQUEST_ABORTED, OUTPUT_FAILED, READER_GONE, BAD_REQUEST."""
+        try:
+            step = self.next()
+            while step is not None:
+                self.ctx.cancel.check()
+                step = self.take(*step) or self.next()
+        finally:
+            self.leave()
+
+    def next(self, wait: bool = True) -> tuple[Any, ...] | None:
+        """Return the next step, which is a line of this shard and what becomes of it; None at the end.
+
+        wait False: None also where the next line is not there yet, or is not ours.
+        """
+        while True:
+            line = self.lines.next(wait)
+            if line is None or self.is_ours(line):
+                return None if line is None else self.decide(line)
+            self.skipped += 1
+            if not wait:
+                return None
+
+    def is_ours(self, line: _StreamLine) -> bool:
+        """Tell whether a line belongs to this shard; those without an id belong to the first."""
+        if self.shard is None:
+            return True
+        place, count = self.shard
+        return place - 1 == (0 if line.id is None else int(_json_digest(line.id), 16) % count)
+
+    def decide(self, line: _StreamLine) -> tuple[Any, ...]:
+        """Return a step: the line, its digest, the verdict, and the Admitted to run or the Outcome to answer with.
+
+        None stands for the outcome that the journal holds.
+        """
+        if line.fault is not None:
+            return line, "", "", self.invoker._refused(line.fault)
+        dry = self.ctx.dry_run
+        digest = _batch_hmac(self.book.header.get("salt", ""), {"command": line.command, "args": line.args})
+        state, before, _ = self.book.known.get(_json_key(line.id), (None, "", 0))
+        verdict = _batch_judge(state, before == digest, self.rerun)
+        plan: Any = None
+        if dry or verdict in ("run", "unknown"):
+            plan = self.invoker._admit(line, dry, self.ctx.cancel)
+            if _batch_is_repeatable(plan):
+                verdict = _batch_judge(state, before == digest, True)
+        if dry:
+            verdict, plan = self.preview(line, digest, verdict, plan)
+            return line, digest, verdict, plan
+        if verdict == "conflict":
+            plan = self.refusal("CONFLICT", f"the journal has the id {_json_show(line.id)} with another command or "
+                                "other arguments; give the changed line a new id")
+        elif verdict == "unknown":
+            plan = self.refusal("OUTCOME_UNKNOWN", f"an earlier run called {line.command} for the id "
+                                f"{_json_show(line.id)} and did not learn what came of it; find out whether it "
+                                "happened", hint="pass --rerun-unknown to call it again")
+        return line, digest, verdict, plan
+
+    def refusal(self, code: str, message: str, hint: str | None = None) -> Outcome:
+        """Return the outcome of a line that is not run."""
+        return self.invoker._refused(Error(code, message, hint=hint))
+
+    def preview(self, line: _StreamLine, digest: str, verdict: str, plan: Any) -> tuple[str, Outcome]:
+        """Return the verdict and the answer of a dry run; a call that is admitted is taken to end well."""
+        if isinstance(plan, Admitted):
+            plan = self.invoker._run(plan, self.confirms)
+        if verdict == "run":
+            if plan.ok:
+                self.book.known[_json_key(line.id)] = (BATCH_WELL, digest, 0)
+            else:
+                verdict = ""  # it would be refused, as its answer says
+        return verdict, plan
+
+    def take(self, line: _StreamLine, digest: str, verdict: str, plan: Any) -> tuple[Any, ...] | None:
+        """Run a line if it is to run, and answer it; return the next step where it was looked at already."""
+        following = None
+        if plan is None:  # not earlier: the record of the line before may have been the one, and on its way
+            plan = self.book.replay(line)
+        if isinstance(plan, Admitted):
+            outcome, text, following = self.call(line, digest, plan)
+        else:
+            outcome, text = plan, self.text(line, plan, verdict)
+        self.ctx.stdout.write(text + "\n")
+        self.lines.count(outcome, self.ctx, verdict == "replay" and not self.ctx.dry_run)
+        self.unknown += outcome.error is not None and outcome.error.code == "OUTCOME_UNKNOWN"
+        return following
+
+    def text(self, line: _StreamLine, outcome: Outcome, verdict: str) -> str:
+        """Return the answer to a line; what has no JSON form is taken out of the outcome."""
+        engine, dry = self.invoker._engine, self.ctx.dry_run
+        text = _stream_answer(
+            line, outcome, replayed=verdict == "replay" and not dry, ascii_only=engine.env.out_ascii,
+            exit_codes=engine.exit_codes,
+        )
+        return f'{text[:-1]},"would":"{verdict}"}}' if dry and verdict and self.book.header else text
+
+    def call(
+        self, line: _StreamLine, digest: str, admitted: Admitted
+    ) -> tuple[Outcome, str, tuple[Any, ...] | None]:
+        """Run a call between its two records; return the outcome, the answer, and the next step if it is there.
+
+        The end record of this call and the begin record of the next share one write.
+        """
+        repeatable = _batch_is_repeatable(admitted)
+        if not repeatable and self.begun is None:
+            self.begin(line, digest, admitted)
+            self.flush(f"line {line.number} was not run, for that could not be recorded")
+        outcome = self.invoker._run(admitted, self.confirms if line.confirmed else self.invoker._none)
+        if not outcome.ok:
+            _stream_hint(line, outcome, self.allowed)
+        self.begun = None
+        if repeatable and not outcome.entered:  # running it again is right in any case
+            return outcome, self.text(line, outcome, ""), None
+        text = self.end(line, digest, outcome)
+        following = self.next(wait=False)
+        if following is not None and isinstance(following[3], Admitted) and not _batch_is_repeatable(following[3]):
+            self.begin(following[0], following[1], following[3])
+        self.flush(f"line {line.number} ran, and its answer, which stands in details, could not be recorded",
+                   {"id": line.id, "answer": outcome.to_wire()})
+        return outcome, text, following
+
+    def begin(self, line: _StreamLine, digest: str, admitted: Admitted) -> None:
+        """Queue the begin record of a call."""
+        self.begun = (line, digest, admitted)
+        self.book.add("begin", line, digest)
+
+    def end(self, line: _StreamLine, digest: str, outcome: Outcome) -> str:
+        """Queue the end record of a call, and return its answer."""
+        text = self.text(line, outcome, "")
+        relayed = outcome.error is not None and outcome.error.relayed
+        try:
+            self.book.add("end", line, digest, entered=outcome.entered, returned=outcome.returned, relayed=relayed,
+                          answer=outcome.to_wire())
+        except _JsonFault as fault:  # a record is one level deeper than an answer
+            refused = self.refusal("INTERNAL_SERVER_ERROR", f"the answer of {line.command} cannot be recorded: {fault}")
+            refused.entered = refused.returned = True
+            outcome.ok, outcome.data, outcome.error = False, None, refused.error
+            outcome.exit_code = refused.exit_code
+            return self.end(line, digest, outcome)
+        return text
+
+    def flush(self, what: str, details: Any = None) -> None:
+        """Bring the queued records to the disk. Raises: OUTPUT_FAILED, saying what that means."""
+        try:
+            self.book.file.flush()
+        except Error as fault:
+            self.begun = None
+            raise Error(fault.code, f"{what}: {fault.message}", details=details) from fault
+
+    def leave(self) -> None:
+        """Record what is known at the end of a run, however it ends: a call that was not entered may run again."""
+        begun, self.begun = self.begun, None
+        try:
+            if begun is not None and not begun[2].entered:
+                self.end(*begun[:2], self.refusal("REQUEST_ABORTED", "the batch ended before the call was made"))
+            self.book.file.flush()
+        except Error:
+            pass  # what is recorded holds; what ended the run is told
+
+    def finish(self) -> int:
+        """Say on standard error how the run went, unless --quiet, and return its exit code."""
+        lines, ctx = self.lines, self.ctx
+        ctx.end_progress()
+        if not ctx.options.quiet:
+            known = f"{lines.answered - lines.failed:,} ok ({lines.replayed:,} replayed), {lines.failed:,} failed"
+            skipped = f", {self.skipped:,} of other shards" if self.shard is not None else ""
+            count = "1 line" if lines.answered == 1 else f"{lines.answered:,} lines"
+            ctx.stderr.write(f"{count}: {known}, {self.unknown:,} unknown{skipped}; {self.book.shown}\n")
+        return lines.exit_code
+
+
+def _batch_shard(text: str) -> tuple[int, int]:
+    """Return (i, n) of a shard that is written i/n. Pure. Raises: USAGE.
+
+    >>> _batch_shard("3/8")
+    (3, 8)
+    """
+    words = text.split("/")
+    if len(words) == 2 and all(word.isdigit() and word.isascii() and len(word) <= BATCH_SHARD_DIGITS for word in words):
+        place, count = map(int, words)
+        if 1 <= place <= count <= BATCH_SHARDS:
+            return place, count
+    raise _ErrorsUsage([f"--shard: {_json_show(text)} is no shard; write i/n, such as 3/8, with 1 <= i <= n <= "
+                        f"{BATCH_SHARDS}"])
+
+
+def _batch_path(ctx: Ctx, file: str, journal: str | None, shard: tuple[int, int] | None) -> str:
+    """Return the absolute path of the journal of these lines. Raises: USAGE where it cannot be told."""
+    if journal is None:
+        if file == "-":
+            raise _ErrorsUsage(["--journal: lines from standard input need the path of a journal"])
+        journal = file + (f".{shard[0]}-of-{shard[1]}" if shard is not None else "") + ".journal"
+    return os.path.join(ctx._engine.env.cwd, journal)
+
+
+def _batch_status(ctx: Ctx, path: str) -> int:
+    """Print what a journal holds. Raises: NOT_FOUND, FORBIDDEN, CONFLICT, JOURNAL_DAMAGED with the report so far."""
+    book = _BatchBook(path)
+    try:
+        book.open()
+        report = book.report()
+    except Error as fault:
+        if fault.code != "JOURNAL_DAMAGED":
+            raise
+        raise Error(fault.code, fault.message, details=book.report(), hint=fault.hint) from None
+    finally:
+        book.file.close()
+    ctx.stdout.write(_json_dumps(report, pretty=not ctx.options.json, ascii_only=ctx._engine.env.out_ascii) + "\n")
+    return 0
+
+
+def _batch_run(
+    ctx: Ctx, file: str, path: str, shard: tuple[int, int] | None, rerun: bool, allow: Iterable[str]
+) -> int:
+    """Answer every line of the input that is not answered yet, and return the highest exit code."""
+    lock, book = _FilesLock(_batch_lock(path)), _BatchBook(path)
+    with ctx.app._invoker(ctx._engine) as invoker:
+        allowed = _stream_allowed(invoker, allow)
+        lines = _StreamLines(invoker._engine.env, file)
+        try:
+            if not ctx.dry_run:
+                lock.take()
+            changed = book.start(invoker._engine, make=not ctx.dry_run)
+            if changed and not ctx.options.quiet:
+                ctx.stderr.write("".join(f"notice: {change}\n" for change in changed))
+            run = _BatchRun(ctx, invoker, lines, book, shard=shard, rerun=rerun, allowed=allowed)
+            run.run()
+        finally:
+            book.file.close()
+            lock.free()
+            lines.close()
+    return run.finish()
+
+
+def batch_command(name: str = "batch", *, journal: str | None = None, allow_confirmed: Iterable[str] = ()) -> Command:
+    """Return a native command that answers lines as stream does, and survives a crash: ``app batch calls.jsonl``.
+
+    Run again with the same lines after any end, it answers what is done from its journal, and makes no call twice that
+    must not happen twice; what may have happened is OUTCOME_UNKNOWN until the operator decides.
+    journal: its path; by default that of the lines with ".journal" at its end. allow_confirmed: names of destructive
+    commands that a line may confirm by ``"confirmed": true``; whoever starts the program can add to them. The exit code
+    is the highest of all answers; a dry run admits each line and shows what would become of it.
+    Raises: RegistrationError.
+    """
+    mounted, mounted_journal = _stream_names(allow_confirmed), journal
+    if not isinstance(journal, (str, type(None))) or journal == "":
+        raise RegistrationError(f"journal must be the path of a file, not {_reg_show(journal)}")
+
+    def batch(
+        ctx: Ctx, file: str = "-", *, journal: str | None = None, shard: str | None = None, rerun_unknown: bool = False,
+        status: bool = False, allow_confirmed: tuple[str, ...] = (),
+    ) -> int:
+        """Answer each line of JSON with one line of JSON; run again after any end, it goes on where it stopped."""
+        part = None if shard is None else _batch_shard(shard)
+        path = _batch_path(ctx, file, mounted_journal if journal is None else journal, part)
+        if status:
+            return _batch_status(ctx, path)
+        return _batch_run(ctx, file, path, part, rerun_unknown, mounted + allow_confirmed)
+
+    about = {
+        "file": Arg(help=STREAM_FILE_HELP),
+        "journal": Arg(help="where the answers are kept; by default beside the file of the lines"),
+        "shard": Arg(help="run the lines of one of n parts: i/n, such as 3/8", example="3/8"),
+        "rerun_unknown": Arg(help="make calls again whose outcome is unknown"),
+        "status": Arg(help="show what the journal holds and run nothing"),
+        "allow_confirmed": Arg(help=STREAM_ALLOW_HELP),
+    }
+    recorded = native(name=name, lines=True, previews=True, exit_code=int, args=about)(batch)
+    return _reg_command(recorded, default_expose=("cli",))
+# endregion BATCH
+
+
+# region PROFILE -- named profiles
+# needs: LIMITS ERRORS JSON ENV FILES PATHS SCHEMA TYPES SHAPES REG CALL
+# A profile is a named JSON object, such as an address and a credential: the private file <folder>/<name>.json. One rule
+# says which of them a call works with, and what named it is the source of what was found:
+#
+#     option        the name on the command line
+#     environment   the name in the store's variable, unless that is empty
+#     only          none is named and there is no other; announced, since one day there is another
+#
+# A name that is not there is refused, never replaced; nothing remembers a current profile.
+# No message holds what a profile holds: it says where a fault is and what was expected. An exception of a parser, a
+# writer or a constructor carries what it was given, so refusals are raised outside its handler: nothing chains to it.
+
+PROFILE_SUFFIX = ".json"  # of a profile's file
+PROFILE_LOCK = ".lock"  # name in a store that no profile can have: held by whoever changes one
+PROFILE_SCHEMA_HOME = ("$schema", "$id", "$defs", "definitions")  # of a schema: what its parts may refer to
+#: Fields that are no options of the setting command, which has its own of that name; it reads them from --stdin.
+PROFILE_TAKEN = REG_RESERVED_FIELDS | {"name", "stdin", "profile", "version"}
+
+
+def config_dir(name: str, env: Env | None = None) -> str:
+    """Return the folder where a program of this name keeps what its user sets up. Nothing is made.
+
+    $XDG_CONFIG_HOME/<name> where that is absolute, else ~/.config/<name>; on Windows %APPDATA%/<name>.
+    env: the surroundings, by default those of this process.
+    Raises: REGISTRATION_ERROR for what is no plain file name, NOT_FOUND where the user has no home folder.
+    """
+    if not isinstance(name, str) or not _paths_is_name(name):
+        raise RegistrationError(f"config_dir needs the program's name as a plain file name, not {_reg_show(name)}")
+    environ = (Env() if env is None else env).environ
+    variable, below = ("APPDATA", "AppData/Roaming") if os.name == "nt" else ("XDG_CONFIG_HOME", ".config")
+    base = environ.get(variable, "")
+    if not os.path.isabs(base):
+        home = environ.get("HOME", "")
+        base = os.path.join(home if os.path.isabs(home) else os.path.expanduser("~"), *below.split("/"))
+    if not os.path.isabs(base):
+        raise Error("NOT_FOUND", f"this user has no home folder for the files of {name}; set {variable} to a folder")
+    return os.path.join(base, name)
+
+
+class Profile:
+    """The profile that a call works with, ``ctx.profile``. Its repr shows name and source alone."""
+
+    __slots__ = ("name", "value", "path", "source", "public")
+
+    def __init__(self, name: str, value: Any, path: str, source: str, shown: dict[str, Any]) -> None:
+        self.name = name  #: its name
+        self.value = value  #: what it holds: an instance of the store's dataclass, else a dict
+        self.path = path  #: its file
+        self.source = source  #: what named it: "option", "environment" or "only"
+        #: JSON that may be shown: name, and values with secrets as ***; all of them where the schema marks no secret
+        self.public = {"name": name, "values": shown}
+
+    def __repr__(self) -> str:
+        return f"<Profile {self.name} from {self.source}>"
+
+
+class ProfileStore:
+    """Profiles in a folder: ``ProfileStore(nk.config_dir("acme") + "/profiles", Server, variable="ACME_PROFILE")``.
+
+    directory: made, for its owner alone, with the first profile. schema: a dataclass, a TypedDict or a JSON Schema of
+    an object; a field of nk.Arg(secret=True) is never shown, and where no field is so marked, none is.
+    create_hint(name, path): text added to the refusal of a profile that is missing, whose name is "default" where none
+    was named. announce(text): called in place of writing a line on standard error. variable: environment variable that
+    may name a profile.
+
+    Files and folder that others may read, write or own are refused with FORBIDDEN and the command that mends them.
+    The constructor records. Raises: REGISTRATION_ERROR for arguments of a wrong kind.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        schema: Any,
+        create_hint: Callable[[str, str], str | None] | None = None,
+        announce: Callable[[str], object] | None = None,
+        *,
+        variable: str | None = None,
+    ) -> None:
+        path = os.fspath(directory) if isinstance(directory, (str, os.PathLike)) else directory
+        marks = ("__dataclass_fields__", "__required_keys__")
+        typed = isinstance(schema, type) and any(hasattr(schema, mark) for mark in marks)
+        named = isinstance(variable, str) and variable and not {"=", "\0"} & set(variable)
+        for option, value, good, what in (
+            ("directory", path, isinstance(path, str) and path, "the path of a folder"),
+            ("schema", schema, typed or isinstance(schema, dict), "a dataclass, a TypedDict or a JSON Schema"),
+            ("create_hint", create_hint, create_hint is None or callable(create_hint), "a function of name and path"),
+            ("announce", announce, announce is None or callable(announce), "a function of a text"),
+            ("variable", variable, variable is None or named, "the name of an environment variable"),
+        ):
+            if not good:
+                raise RegistrationError(f"ProfileStore({option}=...) must be {what}, not {_reg_show(value)}")
+        self.directory = path  #: the folder
+        self.schema = schema  #: what a profile must be
+        self.create_hint, self.announce = create_hint, announce  #: the program's own words, or None
+        self.variable = variable  #: environment variable that may name a profile, or None
+        self._made: tuple[Shape, Sequence[Field]] | None = None
+
+    def _compiled(self) -> tuple[Shape, Sequence[Field]]:
+        """Return what a profile must be, and its members. Raises: REGISTRATION_ERROR for a faulty schema."""
+        if self._made is None:
+            self._made = _shapes_options(self.schema, "ProfileStore")[:2]
+        return self._made
+
+    @property
+    def fields(self) -> Sequence[Field]:
+        """The members of a profile, in order of declaration. Raises: REGISTRATION_ERROR for a faulty schema."""
+        return self._compiled()[1]
+
+    def path_for(self, name: str) -> str:
+        """Return the path of the file that holds, or would hold, a profile. Raises: BAD_REQUEST for a faulty name."""
+        self._check_name(name)
+        return os.path.join(self.directory, name + PROFILE_SUFFIX)
+
+    def list(self) -> Sequence[str]:
+        """Return the sorted names. Raises: FORBIDDEN, BAD_REQUEST for a folder that is unsafe or cannot be read."""
+        stems = [entry[: -len(PROFILE_SUFFIX)] for entry in self._entries() if entry.endswith(PROFILE_SUFFIX)]
+        return sorted(filter(_paths_is_name, stems))
+
+    def read(self, name: str) -> Any:
+        """Return what a profile holds, defaults filled in: an instance of the dataclass, else a dict.
+
+        Raises: NOT_FOUND, BAD_REQUEST (a faulty name, no JSON, too large), FORBIDDEN, VALIDATION_ERROR.
+        """
+        return self._find(name).value
+
+    def write(self, name: str, value: Any) -> None:
+        """Make or replace a profile, atomically and durably.
+
+        value: JSON, or what read() returns. Raises: VALIDATION_ERROR, BAD_REQUEST for a faulty name, CONFLICT for one
+        that differs from another in case alone, FORBIDDEN, OUTPUT_FAILED, LOCKED. Writes file.
+        """
+        self._change(name, lambda there: value)
+
+    def update(self, name: str, change: Callable[[dict[str, Any] | None], Any]) -> None:
+        """Replace a profile by change(old), while no other process can: old is its JSON object, None where none is.
+
+        Other changes are waited for, PROFILE_LOCK_SECONDS at most. Raises: what write() does, what change() does, and
+        what read() does but VALIDATION_ERROR: change() may mend an object that does not fit. Writes file.
+        """
+        self._change(name, lambda there: change(self._load(name) if there else None))
+
+    def delete(self, name: str) -> None:
+        """Remove a profile. Raises: NOT_FOUND, BAD_REQUEST, FORBIDDEN, OUTPUT_FAILED, LOCKED. Writes file."""
+        path = self._check_there(name)
+        lock = self._lock()
+        try:
+            os.unlink(path)
+        except OSError as error:
+            raise _files_failure("OUTPUT_FAILED", "remove", path, error, "remove it by hand") from error
+        finally:
+            lock.free()
+
+    def resolve(
+        self, name: str | None = None, env: Env | None = None, *, fallback: bool = True, quiet: bool = False
+    ) -> Profile | None:
+        """Return the profile that is named by the option, else by the variable, else the only one there is.
+
+        name: what the option said, None where it was not given. env: the surroundings, by default those of this
+        process. fallback=False: None where neither names one. quiet: the only one is not announced. Writes stderr.
+        Raises: NOT_FOUND for a name that is not there, or where there is none at all; BAD_REQUEST where several are
+        there and none is named; what read() does.
+        """
+        env = Env() if env is None else env
+        chosen, source = self._choose(name, env, fallback)
+        if chosen is None:
+            return None
+        found = self._find(chosen, source)
+        if source == "only" and not quiet:
+            text = f"using profile {chosen}, the only one there is"
+            if self.announce is not None:
+                self.announce(text)
+            else:
+                env.write_err(text + "\n")
+        return found
+
+    def _choose(self, name: str | None, env: Env, fallback: bool = True) -> tuple[str | None, str]:
+        """Return the name and source of the profile that resolve() would read; name None where there is none."""
+        source, origin = "option", ""
+        if name is None and self.variable is not None:
+            source, origin, name = "environment", f" (from {self.variable})", env.environ.get(self.variable) or None
+        if name is not None:
+            self._check_there(name, origin)
+            return name, source
+        names = self.list() if fallback else []
+        if fallback and not names:
+            folder = _json_show(self.directory, FILES_SHOWN_CHARACTERS)
+            raise Error("NOT_FOUND", f"there is no profile in {folder} yet; make one", hint=self._hint("default"))
+        if len(names) > 1:
+            how = "with --profile" + (f" or {self.variable}" if self.variable else "")
+            raise Error("BAD_REQUEST", f"{len(names)} profiles are there and none is named; name one {how}: "
+                        + _profile_names(names), details={"profiles": names})
+        return (names[0] if names else None), "only"
+
+    def _find(self, name: str, source: str = "option") -> Profile:
+        """Return a profile. Raises: as read()."""
+        path = self._check_there(name)
+        whole, value = self._check(self._load(name), f"profile {name} in {_json_show(path, FILES_SHOWN_CHARACTERS)}")
+        shape = self._compiled()[0]
+        shown = _json_copy(whole) if shape.has_role("secret") else dict.fromkeys(whole, CALL_MASK)
+        for place in shape.locate(whole, "secret"):
+            _call_put(shown, place, CALL_MASK)
+        return Profile(name, value, path, source, shown)
+
+    def _entries(self) -> Sequence[str]:
+        """Return what is in the folder, nothing where it is not there yet; refuse one that others can write."""
+        try:
+            state, entries = os.stat(self.directory), os.listdir(self.directory)
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError) as error:
+            raise _files_failure("BAD_REQUEST", "list", self.directory, error, "give the store a folder") from error
+        _files_judge_folder(state, self.directory)
+        return entries
+
+    def _check_name(self, name: Any, origin: str = "") -> None:
+        """Refuse what is no name of a profile; origin: where it comes from, in parentheses. Raises: BAD_REQUEST."""
+        if not isinstance(name, str) or not _paths_is_name(name):
+            raise Error("BAD_REQUEST", f"{_reg_show(name)}{origin} is no name of a profile; use 1 to "
+                        f"{PATHS_NAME_CHARACTERS} ASCII letters, digits, dots, _ and -, with a letter or digit first, "
+                        "no dot last, and no device of Windows")
+
+    def _check_there(self, name: str, origin: str = "") -> str:
+        """Return the path of a profile whose name is exactly that of a file. Raises: BAD_REQUEST, NOT_FOUND."""
+        self._check_name(name, origin)
+        path = self.path_for(name)
+        if name + PROFILE_SUFFIX in self._entries():
+            return path
+        names = self.list()
+        others = f"the profiles are {_profile_names(names)}" if names else "there is none yet"
+        raise Error("NOT_FOUND", f"there is no profile {_json_show(name)}{origin}; {others}",
+                    details={"profiles": names}, hint=self._hint(name))
+
+    def _hint(self, name: str) -> str | None:
+        """Return what the program says of a profile that is missing, if it says anything."""
+        try:
+            hint = self.create_hint(name, self.path_for(name)) if self.create_hint is not None else None
+        except Exception:
+            hint = None  # the refusal matters more than a hint that fails
+        return hint if isinstance(hint, str) and hint else None
+
+    def _load(self, name: str) -> dict[str, Any]:
+        """Return the JSON object in a profile's file. Raises: as read() but VALIDATION_ERROR."""
+        path = self.path_for(name)
+        data = _files_read(path, PROFILE_BYTES, private=True)
+        what = f"profile {name} in {_json_show(path, FILES_SHOWN_CHARACTERS)}"
+        return _profile_parse(data, what, "correct the file or remove the profile")
+
+    def _check(self, value: Any, what: str) -> tuple[dict[str, Any], Any]:
+        """Return a JSON object with its defaults, and what read() returns for it. Raises: VALIDATION_ERROR."""
+        shape, fields = self._compiled()
+        issues = shape._judge().issues(value, hidden=[()])  # no part of it is ever shown
+        if issues:
+            raise _schema_error(issues, what)
+        try:
+            whole = shape.complete(value)
+            for field in fields:  # those of a raw schema
+                if field.default is not TYPES_ABSENT and field.name not in whole:
+                    whole = dict(whole, **{field.name: _json_copy(field.default)})
+            return whole, shape.to_python(whole)
+        except Exception:
+            pass  # whatever a constructor raises, values may stand in it
+        raise Error("VALIDATION_ERROR", f"{what}: {shape.word} cannot be made of these values; correct them")
+
+    def _lock(self) -> _FilesLock:
+        """Return the lock of the folder, taken."""
+        lock, env = _FilesLock(os.path.join(self.directory, PROFILE_LOCK)), Env()
+        lock.take(wait_seconds=PROFILE_LOCK_SECONDS, clock=env.clock, sleep=env.sleep)
+        return lock
+
+    def _change(self, name: str, make: Callable[[bool], Any]) -> None:
+        """Write what make(whether the profile is there) returns, while no other process changes one."""
+        path = self.path_for(name)
+        _files_private_directory(self.directory)
+        lock = self._lock()
+        try:
+            entry, entries = os.path.basename(path), self._entries()
+            for other in entries:
+                if other.casefold() == entry.casefold() and other != entry:
+                    raise Error("CONFLICT", f"the name {name} differs from the file {_json_show(other)} in case alone; "
+                                "use that name or another")
+            _files_write(path, self._encode(name, make(entry in entries)), durable=True)
+        finally:
+            lock.free()
+
+    def _encode(self, name: str, value: Any) -> bytes:
+        """Return the text of a profile's file, which has proven to be readable. Raises: VALIDATION_ERROR."""
+        try:
+            value = self._compiled()[0].to_json(value)
+        except (_TypesFault, _JsonFault):  # it may be JSON already
+            value = {key: value[key] for key in value.keys()} if hasattr(value, "keys") else None
+        why = "" if isinstance(value, dict) else "is neither a mapping nor what read() returns"
+        try:
+            data = (_json_dumps(value, pretty=True) + "\n").encode("utf-8")
+            value = _json_loads(data, max_bytes=PROFILE_BYTES)
+        except _JsonFault as fault:
+            why = "holds " + fault.reason
+        if why:
+            raise Error("VALIDATION_ERROR", f"the value of profile {name} {why}; give a JSON object")
+        self._check(value, f"profile {name}")
+        return data
+
+
+def _profile_parse(data: bytes, what: str, remedy: str) -> dict[str, Any]:
+    """Return the JSON object in these bytes. Pure. Raises: BAD_REQUEST, which quotes nothing of it."""
+    try:
+        value = _json_loads(data, max_bytes=PROFILE_BYTES)
+        why = "" if isinstance(value, dict) else f"a JSON {_json_kind(value)} and no object"
+    except _JsonFault as fault:
+        why = f"no JSON: {fault}"
+    if why:
+        raise Error("BAD_REQUEST", f"{what} is {why}; {remedy}")
+    return value  # type: ignore[no-any-return]
+
+
+def _profile_names(names: Sequence[str]) -> str:
+    """Return names as a list for a message, the first of very many. Pure."""
+    more = len(names) - PROFILE_NAMES_SHOWN
+    return ", ".join(names[:PROFILE_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+# The commands
+
+
+def profile_commands(store: ProfileStore, prefix: str = "profile") -> list[Command]:
+    """Return native commands over a store: <prefix>-list, -show [NAME], -set NAME --<field> ..., and -remove NAME.
+
+    App(profiles=store, commands=nk.profile_commands(store)) mounts them. No secret is shown; the source of the profile
+    in force says what named it, as in Profile. -set takes each field of the schema as an option, an object whole, and
+    with --stdin a JSON object of further values, so that no secret need stand on a command line; required secrets that
+    are still missing are asked for without echo. A field whose name means something else there (name, stdin, profile,
+    a framework option) comes from standard input alone.
+    Raises: REGISTRATION_ERROR.
+    """
+
+    def list_profiles(ctx: Ctx) -> list[dict[str, object]]:
+        """List the profiles and say which one is in force."""
+        chosen, source = _profile_in_force(store, ctx)
+        return [{"name": name, "inForce": name == chosen, "source": source if name == chosen else None}
+                for name in store.list()]
+
+    def show_profile(ctx: Ctx, name: str | None = None) -> dict[str, object]:
+        """Show a profile, by default the one in force; its secrets are hidden."""
+        if name is None:
+            found: Any = store.resolve(_profile_named(ctx), ctx._env, quiet=True)
+            source = found.source
+        else:
+            found = store._find(name)
+            chosen, source = _profile_in_force(store, ctx)
+            source = source if name == chosen else None
+        return {"name": found.name, "source": source, "path": found.path, "values": found.public["values"]}
+
+    def set_profile(given: dict[str, Any], ctx: Ctx) -> dict[str, object]:
+        """Make a profile or change one; what is not given stays as it is."""
+        return _profile_set(store, given, ctx)
+
+    def remove_profile(name: str) -> dict[str, object]:
+        """Remove a profile for good."""
+        store.delete(name)
+        return {"removed": name}
+
+    if not isinstance(store, ProfileStore):
+        raise RegistrationError(f"profile_commands needs a ProfileStore, not {_reg_show(store)}")
+    setattr(set_profile, "__knaif_input__", lambda: _profile_options(store))
+    names = _profile_field_names(store.schema)
+    about = {"name": Arg("name of the profile")}
+    made = (
+        native(name=f"{prefix}-list", readonly=True)(list_profiles),
+        native(name=f"{prefix}-show", readonly=True, args=about)(show_profile),
+        native(name=f"{prefix}-set", input={"type": "object", "properties": dict.fromkeys(names, True)})(set_profile),
+        native(name=f"{prefix}-remove", destructive=True, args=about)(remove_profile),
+    )
+    return [_reg_command(each, default_expose=("cli",)) for each in made]
+
+
+def _profile_named(ctx: Ctx) -> str | None:
+    """Return what --profile said on the line of a call, None where it was not given."""
+    return getattr(ctx._engine, "profile_name", None)
+
+
+def _profile_in_force(store: ProfileStore, ctx: Ctx) -> tuple[str | None, str | None]:
+    """Return the name and source of the profile in force; (None, None) where that is refused."""
+    try:
+        return store._choose(_profile_named(ctx), ctx._env or Env())
+    except Error:
+        return None, None
+
+
+def _profile_field_names(schema: Any) -> Sequence[str]:
+    """Return the names that the setting command takes as options, as far as they show without compiling. Cheap."""
+    if isinstance(schema, dict):
+        names = schema.get("properties")
+    elif hasattr(schema, "__dataclass_fields__"):
+        names = schema.__dataclass_fields__
+    else:
+        names = dict.fromkeys(schema.__required_keys__ | schema.__optional_keys__)
+    found = names if isinstance(names, dict) else ()  # a faulty schema is refused when it is compiled
+    return ["name", *filter(_profile_is_option, found), "stdin"]
+
+
+def _profile_is_option(name: Any) -> bool:
+    """Tell whether a field can be an option of the setting command. Pure."""
+    return _reg_is_name(name) and name.replace("_", "-") not in PROFILE_TAKEN
+
+
+def _profile_options(store: ProfileStore) -> tuple[Shape, list[Field]]:
+    """Return what the setting command takes: a name, every field of a profile that can be an option, and stdin.
+
+    Nothing is required or has a default, since what is left out stays as it is; the profile as a whole is checked when
+    it is written. A missing name must not be filled from standard input, which may hold a secret.
+    """
+    shape, fields = store._compiled()
+    text: Any = _types_scalar(str)
+    flag: Any = _types_scalar(bool)
+    name, piped = Field("name", text.schema, shape=text), Field("stdin", flag.schema, shape=flag)
+    name.help = "name of the profile"
+    piped.help = "read a JSON object of further values from standard input"
+    name.required = piped.required = False
+    options = [name]
+    for field in fields:
+        if not _profile_is_option(field.name):
+            continue
+        inner = field.shape or Shape(field.schema, _json_copy, _types_write_free, "a JSON value", asserts=False)
+        option = Field(field.name, field.schema, shape=inner)
+        option.required, option.option_only = False, True
+        option.help, option.dashed, option.path = field.help, field.dashed, field.path
+        if _profile_is_secret(store, field):
+            option.secret, option.shape = True, inner.copy(marks=inner.marks | {"secret"})
+        options.append(option)
+    options.append(piped)
+    made = _types_object(options, dict, "an object")
+    home = {key: shape.schema[key] for key in PROFILE_SCHEMA_HOME if key in shape.schema}
+    return made.copy(schema=dict(home, **made.schema), read=None, asserts=shape.asserts), options
+
+
+def _profile_is_secret(store: ProfileStore, field: Field) -> bool:
+    """Tell whether a field is never shown: it is marked secret, or no field is."""
+    return field.secret or not store._compiled()[0].has_role("secret")
+
+
+def _profile_set(store: ProfileStore, given: Mapping[str, Any], ctx: Ctx) -> dict[str, object]:
+    """Merge values into a profile and return what it holds then, with its secrets hidden."""
+    env = ctx._env or Env()
+    alone = getattr(ctx._engine, "capture", False)  # a call inside a call: terminal and standard input are another's
+    values = {key: value for key, value in given.items() if key not in ("name", "stdin")}
+    if "name" not in given:
+        raise Error("BAD_REQUEST", "no profile is named; write the name of the profile to set after the command")
+    name = given["name"]
+    store.path_for(name)
+    if given.get("stdin"):
+        if alone:
+            raise Error("BAD_REQUEST", "standard input belongs to the caller here; give the values as arguments")
+        values = {**_profile_piped(env), **values}
+    known = {**(store._load(name) if name in store.list() else {}), **values}
+    missing = [field for field in store.fields if field.required and field.name not in known]
+    if not alone and all(_profile_is_secret(store, field) for field in missing):
+        for field in missing:
+            answer = env.ask_secret(f"{field.public_name}: ")
+            if not answer:
+                break
+            values[field.name] = _profile_read_answer(store, field, answer)
+        missing = [field for field in missing if field.name not in values]
+    if missing:
+        raise Error("VALIDATION_ERROR", f"profile {name} lacks {', '.join(field.public_name for field in missing)}; "
+                    "give each as an option, or all in a JSON object with --stdin")
+    store.update(name, lambda old: {**(old or {}), **values})
+    found = store._find(name)
+    return {"name": name, "path": found.path, "values": found.public["values"]}
+
+
+def _profile_piped(env: Env) -> dict[str, Any]:
+    """Return the JSON object on standard input. Raises: BAD_REQUEST, which quotes nothing of it."""
+    data = env.read_stdin(PROFILE_STDIN_SECONDS)
+    if data is None:
+        raise Error("BAD_REQUEST", "--stdin: nothing is piped in; pipe in a JSON object of values")
+    return _profile_parse(data, "standard input", "pipe in a JSON object of values")
+
+
+def _profile_read_answer(store: ProfileStore, field: Field, answer: str) -> Any:
+    """Return what an answer at the terminal means as the value of a field. Raises: BAD_REQUEST without the answer."""
+    try:
+        return _types_read_text(field.schema, answer, store._compiled()[0].schema)
+    except _TypesUnreadable as unreadable:
+        expected = unreadable.expected
+    raise Error("BAD_REQUEST", f"{field.public_name}: expected {expected}; run the command again")
+# endregion PROFILE
+
+
 # region APP -- App: puts the sections together, routing, output, exit
-# needs: LIMITS ERRORS JSON ENV PATHS SCHEMA TYPES SHAPES REG ARGV CALL VIEWS HELP FETCH WAIT
+# needs: LIMITS ERRORS JSON ENV PATHS SCHEMA TYPES SHAPES REG ARGV CALL VIEWS HELP FETCH WAIT STREAM BATCH
 # An App is a name, a version and commands. A line goes through it in this order, and each step refuses before the
 # next is reached:
 #
@@ -10418,7 +12135,8 @@ class App:
     for --output-dir; download_private_hosts: they may stand inside your own network.
     error_hint: text, or a function of the error, added to the hint of each failure. stdin: a function that reads piped
     input in place of the 250 ms rule. exit_codes: {error code: exit code}. sandbox: the folder that path arguments must
-    stay below, or nk.UNCONFINED.
+    stay below, or nk.UNCONFINED. profiles: a ProfileStore; it owns --profile, ctx.profile is what was resolved, and
+    resolve_auth(globals, profile) is given it too.
 
     The constructor records; faults are found at every start, as RegistrationError.
     """
@@ -10472,13 +12190,14 @@ class App:
         self.stdin = stdin  #: reader in place of the 250 ms rule
         self.exit_codes = exit_codes or {}  #: overrides of the table
         self.sandbox = sandbox  #: folder, UNCONFINED or None
+        self.profiles = profiles  #: a ProfileStore, which owns --profile, or None
         self.services, self.runtime_tools = services, runtime_tools  #: lists, or functions of the identity
         self.commands = commands  #: functions and Command objects beside those the decorators record
         self._recorded: list[tuple[Any, dict[str, Any]]] = []
         self._later = [
             (option, text) for option, value, text in (
                 ("connections", connections, "MCP connections"),
-                ("profiles", profiles, "profiles"), ("planner", planner, "planning"), ("stamp", stamp, "build stamps"),
+                ("planner", planner, "planning"), ("stamp", stamp, "build stamps"),
             ) if value
         ]
         self.own_views: frozenset[str] = frozenset()  #: commands that answer view options themselves
@@ -10504,10 +12223,24 @@ class App:
         Owns the descriptors: while it runs, file descriptor 1 is standard error for print() and for child processes,
         and only the result reaches standard output.
         """
+        self._main(argv, None)
+
+    def serve(self, kind: str, words: Sequence[str]) -> None:
+        """Run "stream" or "batch" on this application as if it were mounted, with these words, and exit as main does.
+
+        Raises: BAD_REQUEST for another kind.
+        """
+        if kind not in APP_SERVED:
+            raise Error("BAD_REQUEST", f"this program serves {' and '.join(APP_SERVED)}, not {_json_show(kind)}")
+        make = APP_SERVED[kind]
+        mount = _reg_command(make(), default_expose=REG_DEFAULT_EXPOSE)
+        self._main([kind, *words], mount)
+
+    def _main(self, argv: Sequence[str] | None, mount: Command | None) -> None:
         env = Env()
         try:
             env = Env.own_descriptors()
-            code = self.run(argv, env=env)
+            code = int(_call_drive(self._line(env, None, mount).run(argv, False)))
             env.finish()
         except Error as error:
             code = self._line(env, None).refuse(error)
@@ -10525,8 +12258,28 @@ class App:
         """The same as run inside a running event loop: coroutine handlers are awaited in it."""
         return await self._line(env, cancel).run(argv, True)
 
-    def _line(self, env: Env | None, cancel: Cancel | None) -> _AppLine:
-        return _AppLine(self, Env() if env is None else env, cancel)
+    def _line(self, env: Env | None, cancel: Cancel | None, mount: Command | None = None) -> _AppLine:
+        return _AppLine(self, Env() if env is None else env, cancel, mount)
+
+    def invoker(self, globals: Mapping[str, Any] | None = None, *, env: Env | None = None) -> Invoker:
+        """Return what calls the commands of the command line in process, each through the whole pipeline.
+
+        globals: application options as JSON, and "profile"; what is left out comes from the environment, then from
+        its default. Raises: USAGE for a wrong application option, RegistrationError.
+        """
+        try:
+            given = _json_copy(dict(globals or {}))
+        except (_JsonFault, TypeError, ValueError) as fault:
+            raise _ErrorsUsage([f"application options: {fault}"]) from None
+        line, surface = self._line(env, None), self.surface()
+        unknown = sorted(given.keys() - {field.name for field in surface.fields})
+        if unknown:
+            raise _ErrorsUsage([f"application options: there is no {_json_show(unknown[0])}"])
+        return line.invoker(surface, line.make_engine(surface, line.take_globals(surface, given)))
+
+    def _invoker(self, engine: Engine) -> Invoker:
+        """Return an invoker for calls inside a call: same application options, profile and identity."""
+        return self._line(engine.env, None).invoker(self.surface(), engine)
 
     # -- the protocol that another copy of this file drives: JSON-ready values only ---------------------------------
 
@@ -10590,6 +12343,9 @@ class _AppSurface:
         if app.global_options is not None:
             self.shape, self.fields, self.make_globals = _shapes_options(app.global_options, f"App {app.name}")
             self.root = self.shape.schema
+        self.own_fields = self.fields  #: the application options but --profile
+        if app.profiles is not None:
+            self.fields = [*self.fields, _app_profile_field(app, self.fields)]
         self.sandbox = _app_sandbox(app)  #: a Sandbox, UNCONFINED, or None
         self.registry = Registry()  #: the static commands
         services = () if callable(app.services) else app.services
@@ -10641,8 +12397,10 @@ class _AppSurface:
 class _AppLine:
     """One run of a command line: finds, reads, runs and prints."""
 
-    def __init__(self, app: App, env: Env, cancel: Cancel | None) -> None:
+    def __init__(self, app: App, env: Env, cancel: Cancel | None, mount: Command | None = None) -> None:
         self.app = app  #: the program
+        self.mount = mount  #: a command of this module that stands in for the program's own, or None
+        self.profile_name: str | None = None  #: what --profile said
         self.env = env  #: the outside world
         self.cancel = cancel  #: the caller's signal
         self.options = Options()  #: framework options read so far; failures print by them
@@ -10681,9 +12439,9 @@ class _AppLine:
         if route.version:
             return self._print_version()
         name = route.command
-        found = registry.find_cli(name) if name is not None else None
+        found = self.mount or (registry.find_cli(name) if name is not None else None)
         if found is None:
-            engine = self._engine(surface, self._globals(surface, self._lift(surface, route.tokens)))
+            engine = self.make_engine(surface, self.take_globals(surface, self._lift(surface, route.tokens).globals))
             registry = await self._resolve(surface, engine, live)
             if name is None:
                 return self._top_help(surface, registry, route.help or "")
@@ -10703,20 +12461,22 @@ class _AppLine:
         self.options = line.options
         if line.global_faults:
             raise _ErrorsUsage(line.faults)
-        globals_json = self._globals(surface, line)
+        globals_json = self.take_globals(surface, line.globals)
         if line.help is not None:
             return self._command_help(surface, command)
         faults = line.faults + _app_refused_options(self.app, command, line.options)
-        faults += self._view_faults(registry, command)
+        faults += _app_view_faults(self.app, line.options, registry, command)
         faults += _argv_fill_env(line.args, command.fields, command.input.schema, self.env.environ)
         if faults:
             raise _ErrorsUsage(faults)
-        await self._fill(command, line.args, live)
-        engine = self.engine = self.engine or self._engine(surface, globals_json)
+        engine = self.engine = self.engine or self.make_engine(surface, globals_json)
         engine.options, engine.registry = line.options, registry
+        if not command.native or self.profile_name is not None:
+            _ = engine.profile  # one that cannot be resolved refuses the line before anything is asked
+        await self._fill(command, line.args, live)
         call = Call(command, line.args, dry_run=line.options.dry_run, cancel=self.cancel)
         approval = Approval("all") if line.options.yes else Approval("ask", self._ask)
-        if command.native and command.prints and not line.options.dry_run:
+        if command.native and command.prints and not command.lines and not line.options.dry_run:
             self.env.give_back_stdout()
         return self._emit(command, await self._call(surface, call, approval, live))
 
@@ -10775,31 +12535,15 @@ class _AppLine:
         if failed:
             outcome.exit_code = ERRORS_EXIT_OTHER
 
-    def _view_faults(self, registry: Registry, command: Command) -> list[str]:
-        """Return what is wrong with the view that the line asks for, as far as it shows before the call."""
-        asked = _views_asked(self.options)
-        if not asked.any:
-            return []
-        if command.name in self.app.own_views:
-            return _views_faults(asked)
-        if command.native and command.prints:
-            return [f"a view needs a result, and {command.name} prints for itself"]
-        faults = _views_faults(asked)
-        seen: list[Command | None] = [command]
-        if self.options.wait and command.name in self.app.wait:
-            seen.append(registry.get(self.app.wait[command.name].tool))  # its answer is viewed, or ours
-        unknown = [_views_unknown(asked, item.output.schema) if item and item.output else [] for item in seen]
-        return faults or (unknown[-1] if all(unknown) else [])
-
     def _parse(self, surface: _AppSurface, command: Command, tokens: Sequence[str]) -> _ArgvLine:
-        name, app = command.name, self.app
+        name, app = command.name if command is not self.mount else "", self.app
         passthrough = app.passthrough.get(name, command.passthrough)
         _argv_check_policy(
             command.owner, command.fields, root=command.input.schema, aliases=app.aliases.get(name),
             positionals=app.positionals.get(name), passthrough=passthrough, app_fields=surface.fields,
         )
         grammar = _ArgvGrammar(
-            name=name, fields=command.fields, root=command.input.schema, app_fields=surface.fields,
+            name=command.name, fields=command.fields, root=command.input.schema, app_fields=surface.fields,
             app_root=surface.root, aliases=app.aliases.get(name),
             positionals=app.positionals.get(name), passthrough=passthrough,
         )
@@ -10814,15 +12558,21 @@ class _AppLine:
             raise _ErrorsUsage(line.global_faults)
         return line
 
-    def _globals(self, surface: _AppSurface, line: _ArgvLine) -> dict[str, Any]:
-        """Return the application options: given, else environment, else default. Raises: USAGE, every fault of them."""
-        shape = surface.shape
+    def take_globals(self, surface: _AppSurface, line_globals: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the application options: given, else environment, else default; keep what --profile said.
+
+        Raises: USAGE, every fault of them.
+        """
+        given, shape = dict(line_globals), surface.shape
+        if self.app.profiles is not None and "profile" in given:
+            self.profile_name = given.pop("profile")
+            if not isinstance(self.profile_name, str):
+                raise _ErrorsUsage(["--profile: expected the name of a profile"])
         if shape is None:
             return {}
-        given = dict(line.globals)
-        faults = _argv_fill_env(given, surface.fields, shape.schema, self.env.environ)
+        faults = _argv_fill_env(given, surface.own_fields, shape.schema, self.env.environ)
         if not faults:
-            for field in surface.fields:
+            for field in surface.own_fields:
                 if field.name not in given and field.default is not TYPES_ABSENT:
                     given[field.name] = _json_copy(field.default)
             faults = [_app_option_fault(issue) for issue in shape.issues(given)]
@@ -10833,21 +12583,46 @@ class _AppLine:
             raise _ErrorsUsage(faults)
         return given
 
-    def _engine(self, surface: _AppSurface, globals_json: dict[str, Any]) -> Engine:
-        app = self.app
+    def make_engine(self, surface: _AppSurface, globals_json: dict[str, Any]) -> Engine:
+        """Return the engine of this line over the static commands. Raises: USAGE for options the program refuses."""
+        app, profiles = self.app, self.app.profiles
         try:
             value = surface.make_globals(globals_json)
         except Error as error:
             raise _ErrorsUsage([f"application options: {error.message}"]) from None
-        resolve = app.resolve_auth
+        resolve: Any = app.resolve_auth
         context = app.context
-        return Engine(
+
+        def authenticate() -> Any:
+            if resolve is None:
+                return app.auth
+            return resolve(value) if profiles is None else resolve(value, engine.profile)
+
+        def find_profile() -> Any:
+            return profiles.resolve(self.profile_name, self.env, quiet=self.options.quiet)
+
+        engine = Engine(
             surface.registry, env=self.env, app=app, name=app.name, version=app.version, hooks=app.hooks,
-            lifecycle=app.lifecycle, resolve_auth=(lambda: resolve(value)) if resolve is not None else lambda: app.auth,
+            lifecycle=app.lifecycle, resolve_auth=authenticate,
+            find_profile=find_profile if profiles is not None else None,
             make_context=(lambda who: context(who, value)) if context is not None else None,
             globals_json=globals_json, globals_value=value, options=self.options, sandbox=surface.sandbox,
             exit_codes=app.exit_codes,
         )
+        engine.profile_name = self.profile_name
+        return engine
+
+    def invoker(self, surface: _AppSurface, engine: Engine) -> Invoker:
+        """Return an invoker over an engine's twin. Raises: RegistrationError."""
+        engine = engine.twin()
+
+        async def find_more(live: Any) -> Registry:
+            registry = await self._resolve(surface, engine, live)
+            if self.missing is not None:
+                raise self.missing
+            return registry
+
+        return Invoker(engine, find_more if surface.dynamic else None)
 
     async def _resolve(self, surface: _AppSurface, engine: Engine, live: bool) -> Registry:
         """Return the whole registry; where the identity or a factory fails, the static one, and remember why."""
@@ -10913,17 +12688,7 @@ class _AppLine:
 
     def _ask(self, admitted: Admitted) -> bool | None:
         """Show the resolved call on the terminal and ask. None: nobody can be asked."""
-        engine = _app_engine(self.engine)
-        shown = engine.resolved_call(admitted)
-        human = self.env.human
-        lines = [f"{shown['command']} is destructive:"]
-        for key, value in shown["args"].items():
-            lines.append(f"  {human(key)}: {human(_json_show(value, APP_QUESTION_CHARACTERS))}")
-        for field in self.app.surface().fields:
-            value = engine.globals_json.get(field.name)
-            if value is not None:
-                text = _json_show(CALL_MASK if field.secret else value, APP_QUESTION_CHARACTERS)
-                lines.append(f"  --{human(field.public_name)}: {human(text)}")
+        lines = _app_question(self.app, _app_engine(self.engine), admitted)
         return self.env.ask(lines, "Go on?")
 
     # -- emit -------------------------------------------------------------------------------------------------------
@@ -10944,10 +12709,10 @@ class _AppLine:
 
     def _text(self, command: Command, outcome: Outcome) -> str:
         """Return what a success prints: a view, the presenter's text, or JSON. Raises: USAGE, INTERNAL_SERVER_ERROR."""
-        data, asked = outcome.data, _views_asked(self.options)
-        if asked.any and not self.options.dry_run:
-            data = _app_view(asked, data)
-            if asked.table:
+        data = outcome.data
+        if _views_is_asked(self.options) and not self.options.dry_run:
+            data = _app_view(self.options, data)
+            if self.options.table:
                 return f"{data}\n"
         elif command.present is not None and outcome.entered and not self.options.dry_run:
             try:
@@ -10970,7 +12735,8 @@ class _AppLine:
         if isinstance(error, _EnvReaderGone):
             pass  # nobody is left to read a word about it
         elif isinstance(error, _ErrorsUsage):
-            where = f"{self.app.name} {self.prefix}".rstrip()
+            words = (self.prefix, self.app.name) if self.mount is not None else (self.app.name, self.prefix)
+            where = " ".join(words).rstrip()
             lines = [self.env.human(fault) for fault in error.faults] + [f"Try: {where} --help"]
             self.env.write_err("\n".join(lines) + "\n")
         elif isinstance(error, RegistrationError):
@@ -11073,6 +12839,19 @@ def _app_check_lists(name: str, lists: Mapping[str, Any]) -> None:
             raise RegistrationError(f"App({option}=...) of {name} must be a list, not {type(value).__name__}")
 
 
+def _app_profile_field(app: App, fields: Sequence[Field]) -> Field:
+    """Return the --profile of an application with profiles. Raises: RegistrationError."""
+    if not all(hasattr(app.profiles, part) for part in ("resolve", "variable")):
+        raise RegistrationError(f"App(profiles=...) of {app.name} must be a ProfileStore")
+    if any(field.name == "profile" for field in fields):
+        raise RegistrationError(f"App(profiles=...) of {app.name} owns --profile; "
+                                "leave profile out of global_options")
+    field = Field("profile", {"type": "string"})
+    field.required, field.option_only, field.env = False, True, app.profiles.variable
+    field.help = "name of the profile to work with"
+    return field
+
+
 def _app_path_faults(shape: Shape, given: Mapping[str, Any]) -> list[str]:
     """Return a usage fault for each application option whose path no file system takes. Pure."""
     faults = []
@@ -11117,12 +12896,44 @@ def _app_refused_options(app: App, command: Command, options: Options) -> list[s
     return faults
 
 
-def _app_view(asked: _ViewsAsked, data: Any) -> Any:
+def _app_view_faults(app: App, options: Options, registry: Registry, command: Command) -> list[str]:
+    """Return what is wrong with the view that the line asks for, as far as it shows before the call."""
+    if not _views_is_asked(options):
+        return []
+    if command.name in app.own_views:
+        return _views_faults(options)
+    if command.native and command.prints:
+        return [f"a view needs a result, and {command.name} prints for itself"]
+    faults = _views_faults(options)
+    seen: list[Command | None] = [command]
+    if options.wait and command.name in app.wait:
+        seen.append(registry.get(app.wait[command.name].tool))  # its answer is viewed, or ours
+    unknown = [_views_unknown(options, item.output.schema) if item and item.output else [] for item in seen]
+    return faults or (unknown[-1] if all(unknown) else [])
+
+
+def _app_question(app: App, engine: Engine, admitted: Admitted) -> list[str]:
+    """Return what a person is shown before a destructive call: the call, its profile, the application options."""
+    shown = engine.resolved_call(admitted)
+    lines = [f"{shown['command']} is destructive:"]
+    for key, value in shown["args"].items():
+        lines.append(f"  {key}: {_json_show(value, APP_QUESTION_CHARACTERS)}")
+    profile = engine.profile if not admitted.call.command.native or engine.profile_name else None
+    if profile is not None:
+        source = {"option": "--profile", "environment": app.profiles.variable}.get(profile.source, "the only one")
+        lines.append(f"  profile: {profile.name} ({source})")
+    for field in app.surface().own_fields:
+        given = engine.globals_json.get(field.name)
+        if given is not None:
+            text = _json_show(CALL_MASK if field.secret else given, APP_QUESTION_CHARACTERS)
+            lines.append(f"  --{field.public_name}: {text}")
+    return lines
+
+
+def _app_view(options: Options, data: Any) -> Any:
     """Return a view of a result. Raises: USAGE, which says that the call itself succeeded."""
     try:
-        fold = _ViewsFold(asked)
-        fold.add_all(_views_collection(data))
-        return fold.result()
+        return _views_answer(options, data)
     except _ErrorsUsage as usage:
         raise _ErrorsUsage(usage.faults + ["the call itself succeeded; only the view of its result failed"]) from None
 
@@ -11182,6 +12993,10 @@ def _app_engine(engine: Engine | None) -> Engine:
     return engine
 
 
+#: What `python3 knaif.py KIND APP ...` mounts on an application that has it not.
+APP_SERVED: dict[str, Callable[[], Command]] = {"stream": stream_command, "batch": batch_command}
+
+
 def completion_command(name: str = "completion") -> Command:
     """Return a native command that prints the completion script of its application: ``completion bash|zsh|fish``."""
 
@@ -11202,9 +13017,9 @@ def completion_command(name: str = "completion") -> Command:
 #     module:name       a module on sys.path, or in the current folder
 #
 # The program has its own copy of this module, perhaps another version. An App of it is known by its class's
-# __knaif_app__, a protocol number, and driven only through describe, selftest, completion and main, which give and
-# take JSON-ready values. The folder of file.py, or the current one, is appended to sys.path last: no file beside a
-# program is ever imported in the standard library's place.
+# __knaif_app__, a protocol number, and driven only through describe, selftest, completion, main and serve, which
+# give and take JSON-ready values. The folder of file.py, or the current one, is appended to sys.path last: no file
+# beside a program is ever imported in the standard library's place.
 
 #: Texts that no door may let in, one of each kind of fault.
 MAIN_REFUSED_JSON = ('{"a":1,"a":2}', "[NaN]", "[1] 2", "[1,]", "'x'", '{"a" 1}', '"\ud800"', "01", "", "[" * 1000)
@@ -11220,6 +13035,7 @@ MAIN_SCHEMAS: tuple[tuple[Any, tuple[Any, ...], tuple[Any, ...]], ...] = (
 )
 
 
+MAIN_LEAVING = ("main", "serve")  # what an App answers by leaving the process
 MAIN_REPORT = {"type": "object"}  # what the commands return: a description or a report, with its problems
 MAIN_TEXTS = {"type": "array", "items": {"type": "string"}}
 #: What an App of protocol 1 answers to describe(); another copy of this file may add to it.
@@ -11258,9 +13074,13 @@ def _main_app() -> App:
     app.native(name="schema", args={"app": target, "command": Opt(help="one command; without it all of them")},
                returns=MAIN_REPORT, exit_code=_main_status)(_main_schema)
     # The next two have results, so that descriptor 1 is standard error while a program is imported.
-    app.native(name="run", args={"app": Arg(rest=True, min=1, help="the program, then the words of its own line")},
-               examples=("run tasks.py add 'buy milk'",), returns={"type": "integer"},
-               present=lambda status, options: "", exit_code=lambda status: status)(_main_run)
+    for name, run, example in (
+        ("run", _main_run, "run tasks.py add 'buy milk'"), ("stream", _main_stream, "stream tasks.py < lines.jsonl"),
+        ("batch", _main_batch, "batch tasks.py lines.jsonl"),
+    ):
+        app.native(name=name, args={"app": Arg(rest=True, min=1, help="the program, then the words of its own line")},
+                   examples=(example,), returns={"type": "integer"}, present=lambda status, options: "",
+                   exit_code=lambda status: status)(run)
     app.native(name="completion", args={
         "shell": Arg(choices=HELP_SHELLS, help="the shell the script is for"),
         "app": Opt(help="the program; without it this one"),
@@ -11281,10 +13101,9 @@ def _main_view(ctx: Ctx, *files: str, strict: bool = False) -> None:
     """
     import gc
 
-    asked = _views_asked(ctx.options)
-    if not asked.any:
+    if not _views_is_asked(ctx.options):
         raise _ErrorsUsage(["view needs a question: --count-by, --sum, --by with --top, --sort, or --table"])
-    fold = _ViewsFold(asked)
+    fold = _ViewsFold(ctx.options)
     collects = gc.isenabled()
     gc.disable()  # records are trees: counting their references frees them, looking for cycles takes a tenth more time
     try:
@@ -11292,7 +13111,7 @@ def _main_view(ctx: Ctx, *files: str, strict: bool = False) -> None:
             _main_feed(_main_env(ctx), fold, name, strict)
         result = fold.result()
         pretty, plain = not ctx.options.json, _main_env(ctx).out_ascii
-        text = result if asked.table else _json_dumps(result, pretty=pretty, ascii_only=plain)
+        text = result if ctx.options.table else _json_dumps(result, pretty=pretty, ascii_only=plain)
     except _JsonFault as fault:
         raise Error("BAD_REQUEST", f"the answer cannot be written: {fault}") from None
     finally:
@@ -11387,16 +13206,37 @@ def _main_with_problems(report: dict[str, object], problems: Sequence[str]) -> d
 
 def _main_run(app: list[str], ctx: Ctx) -> int:
     """Run a program; every word after its name is its own."""
+    return _main_drive(app, ctx, "main")
+
+
+def _main_stream(app: list[str], ctx: Ctx) -> int:
+    """Answer one JSON line per call to a program: {"id", "command", "args"} in, {"id", "ok", ...} out.
+
+    The words after the program are those of the loop and of the program's own options: --help shows them.
+    """
+    return _main_drive(app, ctx, "serve", "stream")
+
+
+def _main_batch(app: list[str], ctx: Ctx) -> int:
+    """Run a file of such lines so that it can be taken up again after a crash, with nothing done twice.
+
+    The words after the program are those of the loop and of the program's own options: --help shows them.
+    """
+    return _main_drive(app, ctx, "serve", "batch")
+
+
+def _main_drive(app: list[str], ctx: Ctx, method: str, *first: str) -> int:
+    """Let a program's App take over this process, and return the exit status it ends with."""
     target, env = _main_load(app[0]), _main_env(ctx)
     if env.stdout is not None:
         env.write_out("")  # delivers what the import printed while that is still standard error
     env.give_back_stdout()
     sys.argv[:] = [_main_split(app[0])[0]] + app[1:]
     try:
-        returned = _main_ask(app[0], target, "main", app[1:])
+        returned = _main_ask(app[0], target, method, *first, app[1:])
     except SystemExit as end:
         return _main_status_of(end.code, env)
-    raise Error("BAD_REQUEST", f"main of {app[0]} returned {_main_show(returned)} instead of ending the process")
+    raise Error("BAD_REQUEST", f"{method} of {app[0]} returned {_main_show(returned)} instead of ending the process")
 
 
 def _main_status_of(code: Any, env: Env) -> int:
@@ -11458,7 +13298,7 @@ def _main_ask(text: str, target: Any, method: str, *words: Any) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as fault:
-        if method == "main" and isinstance(fault, SystemExit):
+        if method in MAIN_LEAVING and isinstance(fault, SystemExit):
             raise
         refusal = _main_refusal(fault)
         raise refusal or Error("BAD_REQUEST", f"{method} of {text} failed: {_main_said(fault)}") from fault

@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -22,7 +23,10 @@ sys.path.insert(0, ROOT)
 PAIRS_COLD = 31  # process starts
 PAIRS_WARM = 15  # loops inside this process
 PAIRS_VIEWS = 3  # process runs over many records, a second each; their processor time hardly varies
+PAIRS_CALLS = 5  # of thousands of calls each, most of which wait for the disk
 RECORDS = 200_000
+LINES_STREAM = 20_000
+LINES_BATCH = 2_000
 LOOP_SECONDS = 0.05  # one side of one warm pair
 
 ONE_COMMAND = """
@@ -177,6 +181,24 @@ VIEW_QUESTIONS = {
     "sum": (["--sum", "messages", "--by", "status"], "--sum --by"),
     "sort": (["--sort", "messages", "--top", "5"], "--sort --top"),
 }
+
+
+CALLS_APP = """
+import knaif as nk
+app = nk.App("calls", "1.0.0", expose=("cli",), commands=[nk.stream_command(), nk.batch_command()])
+
+@app.command(readonly=True)
+def look(name: str, count: int, flag: bool) -> dict:
+    return {"name": name, "count": count, "flag": flag}
+
+@app.command
+def act(name: str, count: int, flag: bool) -> dict:
+    return {"name": name, "count": count, "flag": flag}
+
+if __name__ == "__main__":
+    app.main()
+"""
+CALL_ARGS = {"name": "abc", "count": 3, "flag": True}
 
 
 class Row:
@@ -424,11 +446,120 @@ def rows_warm():
         yield skipped("peer: fastjsonschema", "fastjsonschema")
 
 
+def look(name, count, flag):
+    return {"name": name, "count": count, "flag": flag}
+
+
+def bare_call():
+    """Read the text of a call, call a function, write the text of its result."""
+    text = '{"name":"abc","count":3,"flag":true}'
+    return json.dumps(look(**json.loads(text)))
+
+
+def called(number, command):
+    """Return so many lines for a stream or a batch."""
+    return [json.dumps({"id": "line-%d" % index, "command": command, "args": CALL_ARGS}).encode() + b"\n"
+            for index in range(number)]
+
+
+def answered(words, lines, folder, converse=False):
+    """Return the seconds from the first answer to the last of a process that is sent these lines through a pipe."""
+    process = subprocess.Popen([sys.executable] + words, cwd=folder, env=environment(), stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    with process:
+        process.stdin.write(lines[0])
+        process.stdin.flush()
+        process.stdout.readline()
+        begun = time.perf_counter()
+        if converse:
+            for line in lines[1:]:
+                process.stdin.write(line)
+                process.stdin.flush()
+                if not process.stdout.readline():
+                    raise RuntimeError("the process went away")
+        else:
+            threading.Thread(target=lambda: (process.stdin.writelines(lines[1:]), process.stdin.close())).start()
+            if sum(1 for _ in process.stdout) != len(lines) - 1:
+                raise RuntimeError("an answer is missing")
+        taken = time.perf_counter() - begun
+        if converse:
+            process.stdin.close()
+    return taken
+
+
+def written(number, folder):
+    """Return the seconds that so many records take when each is written and synced."""
+    record = b"x" * 250 + b"\n"
+    path = os.path.join(folder, "synced")
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    begun = time.perf_counter()
+    for _ in range(number):
+        os.write(file, record)
+        os.fsync(file)
+    taken = time.perf_counter() - begun
+    os.close(file)
+    os.remove(path)
+    return taken
+
+
+def batched(number, command, folder, converse=False):
+    """Return the seconds of so many lines of a new batch, without its start."""
+    journal = os.path.join(folder, "journal")
+    if os.path.exists(journal):
+        os.remove(journal)
+    if converse:
+        return answered(["calls.py", "batch", "--journal", journal], called(number + 1, command), folder, True)
+    path = os.path.join(folder, "lines.jsonl")
+    taken = []
+    for count in (1, number + 1):
+        with open(path, "wb") as file:
+            file.writelines(called(count, command))
+        taken.append(start([sys.executable, "calls.py", "batch", path, "--journal", journal, "--quiet"], folder))
+        os.remove(journal)
+    return taken[1] - taken[0]
+
+
+def in_turn(what, ours, other, goal, unit="ms"):
+    """Measure two functions that return seconds, in turn."""
+    rounds = [(ours(), other()) for _ in range(PAIRS_CALLS)]
+    ratio = statistics.median(mine / theirs for mine, theirs in rounds)
+    mine, theirs = (statistics.median(column) for column in zip(*rounds))
+    return Row(what, mine, theirs, ratio, "<= %g" % goal, ratio <= goal, unit)
+
+
+def rows_calls(folder):
+    """Yield the rows of calls in process, of lines, and of batches that are durable line by line."""
+    sys.path.insert(0, folder)
+    import calls
+
+    invoker = calls.app.invoker()
+    times = loop(bare_call)
+
+    def invoke():
+        return invoker.invoke("look", CALL_ARGS)
+
+    if not invoke().ok:
+        raise RuntimeError("the call failed")
+    yield in_turn("a call through the invoker / bare", lambda: timed(invoke, times // 4),
+                  lambda: timed(bare_call, times), 3, "us")
+    lines = called(LINES_STREAM, "look")
+    yield in_turn("a line of a stream / bare", lambda: answered(["calls.py", "stream"], lines, folder) / (len(lines) - 1),
+                  lambda: timed(bare_call, times), 6, "us")
+    for what, command, converse, goal in (
+        ("batch, readonly / write + fsync", "look", False, 1.3), ("batch, ordinary, from a file", "act", False, 1.6),
+        ("batch, ordinary, in conversation", "act", True, 2.7),
+    ):
+        yield in_turn(what, lambda: batched(LINES_BATCH, command, folder, converse),
+                      lambda: written(LINES_BATCH, folder), goal)
+    yield in_turn("batch, 10,000 lines / 1,000", lambda: batched(10_000, "look", folder),
+                  lambda: batched(1000, "look", folder), 11)
+
+
 def rows(folder):
     """Yield all rows; the programs that are started stand in a folder of their own."""
     programs = {
         "one": ONE_COMMAND, "readme": README_APP, "many": MANY_COMMANDS,
-        "with_argparse": ARGPARSE_APP, "with_click": CLICK_APP,
+        "with_argparse": ARGPARSE_APP, "with_click": CLICK_APP, "calls": CALLS_APP,
     }
     for name, text in programs.items():
         # A program of its own imports the module, whose .pyc stands beside it; its own text is compiled at each start.
@@ -438,6 +569,7 @@ def rows(folder):
     yield from rows_cold(folder)
     yield from rows_views(folder)
     yield from rows_warm()
+    yield from rows_calls(folder)
 
 
 # Table

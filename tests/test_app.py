@@ -818,6 +818,162 @@ def test_a_native_without_returns_prints_for_itself(program):
     assert (ran.returncode, ran.stdout, ran.stderr) == (7, b"mine\n", b"")
 
 
+# Calls in process, and what another copy of this file serves
+
+
+def make_counter(**options):
+    app = nk.App("counter", "2.0.0", expose=("cli",), **options)
+
+    @app.command
+    def add(number: int, ctx: nk.Ctx) -> dict:
+        return {"sum": number + 1, "globals": getattr(ctx.globals, "level", None), "id": ctx.call_id}
+
+    @app.command(destructive=True)
+    def wipe() -> None:
+        pass
+
+    @app.native
+    def shout() -> None:
+        print("loud")
+
+    @app.native
+    def weigh(what: str) -> int:
+        return len(what)
+
+    return app
+
+
+@dataclasses.dataclass
+class Levels:
+    level: int = 1
+    name: Annotated[str, nk.Opt(env="COUNTER_NAME")] = "x"
+
+
+def test_an_invoker_calls_in_process_with_the_codes_of_the_command_line():
+    with make_counter().invoker() as invoker:
+        assert [command.name for command in invoker.commands] == ["weigh", "add", "wipe"]
+        assert invoker.invoke("add", {"number": 1}, id="a").to_wire() == {
+            "ok": True, "exitCode": 0, "data": {"sum": 2, "globals": None, "id": "a"}}
+        assert invoker.invoke("weigh", {"what": "abc"}).data == 3
+        for name, args, code in (("add", {"number": "1"}, 1), ("wipe", {}, 8), ("shout", {}, 4), ("nope", {}, 4)):
+            assert invoker.invoke(name, args).exit_code == code
+
+
+def test_an_invoker_takes_application_options_as_json_and_from_the_environment():
+    app = make_counter(global_options=Levels)
+    env = nk.Env(environ={"COUNTER_NAME": "y"})
+    assert app.invoker({"level": 5}, env=env).invoke("add", {"number": 1}).data["globals"] == 5
+    for given, message in (
+        ({"level": "high"}, '--level: expected a whole number, got the string "high"'),
+        ({"colour": 1}, 'application options: there is no "colour"'),
+        ({"level": {1}}, 'application options: a value of the Python type set at "/level"'),
+    ):
+        with pytest.raises(nk.Error) as caught:
+            app.invoker(given, env=env)
+        assert (caught.value.code, caught.value.message) == ("USAGE", message)
+
+
+def test_start_up_checks_hold_for_an_invoker_too():
+    app = nk.App("bad", expose=("cli",))
+
+    @app.command
+    def one(what: complex) -> None:
+        pass
+
+    with pytest.raises(nk.RegistrationError):
+        app.invoker()
+
+
+def test_commands_that_only_the_identity_makes_known_are_found_by_an_invoker():
+    asked = []
+
+    def tools(who):
+        asked.append(who)
+        return [nk.Command(lambda given: given, name="late", input={"type": "object"}, expose=["cli"])]
+
+    with make_counter(auth="ann", runtime_tools=tools).invoker() as invoker:
+        assert invoker.invoke("add", {"number": 1}).ok and asked == []
+        assert invoker.invoke("late", {"a": 1}).data == {"a": 1}
+        assert invoker.invoke("nope").exit_code == 4 and asked == ["ann"]
+
+
+class Store:
+    """A ProfileStore as App sees one."""
+
+    variable = "COUNTER_PROFILE"
+
+    def __init__(self):
+        self.asked = []
+
+    def resolve(self, name, env, *, quiet):
+        self.asked.append(name)
+        if name == "nope":
+            raise nk.Error("NOT_FOUND", "there is no profile nope")
+        return type("Profile", (), {"name": name or "only", "source": "option" if name else "only",
+                                    "public": {"name": name or "only", "values": {}}})
+
+
+def test_a_profile_is_resolved_once_before_a_managed_call_and_not_for_help():
+    store = Store()
+    app = make_counter(profiles=store, resolve_auth=lambda options, profile: profile.name)
+
+    @app.command
+    def who(ctx: nk.Ctx) -> str:
+        return f"{ctx.profile.name} {ctx.identity}"
+
+    assert run_app(app, "who", "--profile", "prod").data == "prod prod"
+    assert run_app(app, "who", "--help").code == 0 and run_app(app, "--help").code == 0
+    assert store.asked == ["prod"]
+    ran = run_app(app, "who", "--profile", "nope")
+    assert (ran.code, ran.failure["message"]) == (4, "there is no profile nope")
+    assert "--profile" in run_app(app, "--help").out and "COUNTER_PROFILE" in run_app(app, "--help").out
+
+
+def test_a_native_command_looks_for_a_profile_only_when_it_wants_one_or_one_is_named():
+    store = Store()
+    app = make_counter(profiles=store)
+
+    @app.native
+    def which(ctx: nk.Ctx) -> str:
+        return ctx.profile.name
+
+    assert run_app(app, "weigh", "abc").data == 3 and store.asked == []
+    assert run_app(app, "which").data == "only" and store.asked == [None]
+    assert run_app(app, "weigh", "abc", "--profile", "nope").code == 4
+
+
+def test_the_question_names_the_profile_and_why_it_is_that_one():
+    class Terminal(io.StringIO):
+        def readline(self, limit=-1):
+            return "n\n"
+
+        def close(self):
+            asked.append(self.getvalue())
+
+    for words, line in (
+        (["--profile", "prod"], "  profile: prod (--profile)\n"), ([], "  profile: only (the only one)\n"),
+    ):
+        asked = []
+        assert run_app(make_counter(profiles=Store()), "wipe", *words, tty=Terminal).code == 8
+        assert line in asked[0]
+
+
+def test_a_program_with_profiles_owns_the_option():
+    for options, message in (
+        ({"profiles": "prod"}, "App(profiles=...) of counter must be a ProfileStore"),
+        ({"profiles": Store(), "global_options": {"type": "object", "properties": {"profile": {"type": "string"}}}},
+         "App(profiles=...) of counter owns --profile; leave profile out of global_options"),
+    ):
+        ran = run_app(make_counter(**options), "weigh", "a")
+        assert (ran.code, ran.err) == (70, message + "\n")
+
+
+def test_an_app_refuses_to_serve_what_it_does_not_know():
+    with pytest.raises(nk.Error) as caught:
+        make_counter().serve("telepathy", [])
+    assert caught.value.message == 'this program serves stream and batch, not "telepathy"'
+
+
 # Regressions
 
 class Own(BaseException):

@@ -123,9 +123,15 @@ def test_kinds_of_approval():
     assert call(eng, "purge", {"before": "x", "keep": 0}, approval=nk.Approval("digest", right)).ok
 
 
+class PROD:
+    """What a digest sees of a resolved profile."""
+
+    public = {"name": "prod", "values": {"url": "https://a.example", "token": "***"}}
+
+
 def test_the_digest_names_application_version_globals_profile_and_sandbox(tmp_path):
     digests = set()
-    for facts in ({}, {"globals_json": {"root": "a"}}, {"profile": "prod"}, {"sandbox": nk.Sandbox(str(tmp_path))}):
+    for facts in ({}, {"globals_json": {"root": "a"}}, {"find_profile": lambda: PROD}, {"sandbox": nk.Sandbox(str(tmp_path))}):
         eng = engine(purge, **facts)
         digests.add(eng.admit(nk.Call(eng.find("purge", "cli"), {"before": "x"})).digest)
     eng = engine(purge)
@@ -317,6 +323,27 @@ def test_what_a_handler_writes_to_its_context_comes_back_as_written():
     outcome = call(engine(nk.command(warm)), "warm", {})
     assert outcome.to_wire() == {"ok": True, "exitCode": 0, "data": 1, "written": {"stderr": "warming\n"}}
     assert call(engine(nk.command(lambda_free)), "lambda_free", {}).written is None
+
+
+def test_a_handler_that_closes_its_streams_loses_what_it_wrote_and_nothing_else():
+    def close(ctx: nk.Ctx) -> int:
+        print("kept", file=ctx.stderr)
+        ctx.stdout.write("lost")
+        ctx.stdout.close()
+        return 1
+
+    outcome = call(engine(nk.command(close)), "close", {})
+    assert outcome.data == 1 and outcome.written == {"stderr": "kept\n"}
+
+
+def test_the_context_is_made_where_the_handler_or_the_lifecycle_sees_it():
+    seen = []
+    before = nk.Lifecycle(lambda ctx, args: seen.append((ctx.identity, ctx.call_id)))
+    after = nk.Lifecycle(None, lambda ctx, result: seen.append((ctx.identity, ctx.call_id)))
+    for lifecycle in (before, after):
+        eng = engine(nk.command(lambda_free), lifecycle=lifecycle, resolve_auth=lambda: "me")
+        assert call(eng, "lambda_free", {}, id=7).data == 3
+    assert seen == [("me", 7), ("me", 7)]
 
 
 @pytest.mark.parametrize("status", [-1, 256, 1.0, True, "1", None])

@@ -143,3 +143,40 @@ def test_selftest_of_the_example():
 def test_the_example_stays_short():
     with open(TASKS, encoding="utf-8") as file:
         assert len(file.read().splitlines()) <= 300
+
+
+# remote.py
+
+
+REMOTE = os.path.join(ROOT, "examples", "remote.py")
+
+
+def test_the_demo_of_profiles_lines_and_batches():
+    code, out, err = start([REMOTE, "demo"])
+    assert (code, err) == (0, "") and "Traceback" not in out
+    assert re.findall(r"\(exit code (\d+)\)", out) == ["4", "1", "4", "8", "8", "8", "5", "8"]
+    echoed = [line for line in out.splitlines() if line.startswith("$ echo")]
+    assert len(echoed) == 2 and out.count("token-of-") == 2  # in what was typed, and nowhere else
+    assert out.count('"replayed":true') == 2 and '"tea": 4' in out
+
+
+def test_orders_need_a_profile_and_a_known_token(tmp_path):
+    environ = {"REMOTE_PROFILES": str(tmp_path / "profiles"), "REMOTE_PROFILE": ""}
+    code, out, err = start([REMOTE, "whoami", "--json"], **environ)
+    assert (code, out, json.loads(err)["error"]) == (4, "", "NOT_FOUND")
+    server = subprocess.Popen([sys.executable, REMOTE, "serve"], stdout=subprocess.PIPE)
+    try:
+        url = server.stdout.readline().decode().strip()
+        for name, token in (("ann", "token-of-ann"), ("eve", "tok-SECRET-123")):
+            words = [REMOTE, "profile-set", name, "--url", url, "--stdin"]
+            assert start(words, json.dumps({"token": token}).encode(), **environ)[0] == 0
+        assert json.loads(start([REMOTE, "whoami", "--profile", "ann", "--json"], **environ)[1]) == {
+            "profile": "ann", "source": "option", "account": "ann"}
+        code, out, err = start([REMOTE, "whoami", "--profile", "eve", "--json"], **environ)
+        assert (code, out, json.loads(err)["error"]) == (2, "", "UNAUTHORIZED") and "tok-SECRET-123" not in err
+        code, out, err = start([REMOTE, "cancel", "ann-1", "--profile", "ann", "--yes", "--json"], **environ)
+        assert (code, json.loads(err)["message"]) == (4, "the service answered: there is no order ann-1")
+    finally:
+        server.terminate()
+        server.wait(timeout=10)
+        server.stdout.close()

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 import signal
 import stat
@@ -9,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
+import tracemalloc
 
 import pytest
 
@@ -616,3 +620,1016 @@ def test_no_message_shows_content(tmp_path):
             assert "hunter2" not in repr(error.to_wire())
         else:
             pytest.fail("not refused")
+
+
+# Locks
+
+
+@pytest.fixture
+def lock_path(tmp_path):
+    return str(tmp_path / "x.lock")
+
+
+def spoken_since(path):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(os.stat(path).st_mtime))
+
+
+def forked(work):
+    """Run work in a child and go on once it has said so; the child then waits to be killed."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os.write(writer, b"x")
+            time.sleep(60)
+        finally:
+            os._exit(1)
+    os.close(writer)
+    said = os.read(reader, 1)
+    os.close(reader)
+    assert said == b"x"
+    return child
+
+
+def kill(child):
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+@posix
+def test_lock_is_private_names_its_holder_and_stays(lock_path, umask):
+    for mask in (0o000, 0o077, 0o777):
+        umask(mask)
+        lock = nk._FilesLock(lock_path)
+        lock.take()
+        holder = f"process {os.getpid()} on {os.uname().nodename}"
+        assert open(lock_path).read() == holder
+        holder += " since " + spoken_since(lock_path)
+        assert nk._files_lock_holder(lock_path) == holder
+        expected = ("LOCKED", f"{nk._json_show(lock_path)} is locked by {holder}; wait until it has ended")
+        assert refusal(nk._FilesLock(lock_path).take) == expected
+        assert refusal(lock.take) == expected
+        lock.free()
+        lock.free()
+        assert mode_of(lock_path) == 0o600
+        assert open(lock_path).read() == ""
+        assert nk._files_lock_holder(lock_path) is None
+        os.unlink(lock_path)
+    assert nk.exit_code("LOCKED") == 1
+
+
+def test_lock_as_a_context(lock_path):
+    with nk._FilesLock(lock_path) as lock:
+        assert isinstance(lock, nk._FilesLock)
+        assert refusal(nk._FilesLock(lock_path).take)[0] == "LOCKED"
+    with pytest.raises(ZeroDivisionError):
+        with nk._FilesLock(lock_path):
+            1 / 0
+    with nk._FilesLock(lock_path):
+        pass
+
+
+@posix
+def test_lock_of_another_process_and_of_a_killed_one(lock_path):
+    child = forked(nk._FilesLock(lock_path).take)
+    try:
+        assert refusal(nk._FilesLock(lock_path).take)[1].startswith(
+            f"{nk._json_show(lock_path)} is locked by process {child} on "
+        )
+    finally:
+        kill(child)
+    assert nk._files_lock_holder(lock_path) is None  # whatever the file says
+    assert f"process {child} " in open(lock_path).read()
+    with nk._FilesLock(lock_path):
+        assert f"process {os.getpid()} " in nk._files_lock_holder(lock_path)
+
+
+@posix
+def test_lock_and_forked_children(lock_path):
+    """A child has the same open file: it must neither free the lock nor keep it."""
+    lock = nk._FilesLock(lock_path)
+    lock.take()
+    child = forked(lock.free)
+    try:
+        assert refusal(nk._FilesLock(lock_path).take)[0] == "LOCKED"
+    finally:
+        kill(child)
+    assert refusal(nk._FilesLock(lock_path).take)[0] == "LOCKED"
+    child = forked(lambda: None)
+    try:
+        lock.free()
+        with nk._FilesLock(lock_path):
+            pass
+    finally:
+        kill(child)
+
+
+def test_lock_is_waited_for(lock_path):
+    holder, lock, slept, now = nk._FilesLock(lock_path), nk._FilesLock(lock_path), [], [100.0]
+
+    def sleep(seconds):
+        slept.append(seconds)
+        now[0] += seconds
+        if len(slept) == 3:
+            holder.free()
+
+    holder.take()
+    lock.take(wait_seconds=1.0, clock=lambda: now[0], sleep=sleep)
+    assert slept == [nk.FILES_LOCK_PAUSE_SECONDS] * 3
+    late = nk._FilesLock(lock_path)
+    for seconds, pauses in ((0.55, 6), (0.0, 0), (-1.0, 0), (float("nan"), 0)):
+        slept[:] = [None] * 10
+        assert refusal(late.take, wait_seconds=seconds, clock=lambda: now[0], sleep=sleep)[0] == "LOCKED"
+        assert len(slept) == 10 + pauses
+    lock.free()
+    late.take()
+    late.free()
+
+
+def test_lock_on_a_file_that_was_replaced_meanwhile(lock_path, monkeypatch):
+    flock, left = nk._files_flock, [1]
+
+    def slow(descriptor, kind):
+        if kind == "LOCK_EX" and left[0]:
+            left[0] -= 1
+            os.unlink(lock_path)
+            if left[0] != 2:
+                open(lock_path, "x").close()
+                os.chmod(lock_path, 0o600)
+        return flock(descriptor, kind)
+
+    monkeypatch.setattr(nk, "_files_flock", slow)
+    for times in (1, 3):  # 3: the first time there is no file at all
+        left[0] = times
+        lock = nk._FilesLock(lock_path)
+        if times == 1:
+            lock.take()
+        else:
+            assert refusal(lock.take) == (
+                "LOCKED", f"{nk._json_show(lock_path)} is locked by another process; wait until it has ended"
+            )
+            lock.take(wait_seconds=1, clock=lambda: 0.0, sleep=lambda seconds: None)
+        assert os.path.samestat(os.fstat(lock._file), os.stat(lock_path))
+        lock.free()
+
+
+def test_lock_taken_while_somebody_looks(lock_path, monkeypatch):
+    flock, busy = nk._files_flock, [True]
+    monkeypatch.setattr(
+        nk, "_files_flock", lambda descriptor, kind: not busy.pop() if busy else flock(descriptor, kind)
+    )
+    with nk._FilesLock(lock_path):
+        assert not busy
+
+
+def test_looking_at_a_lock_changes_nothing(lock_path, tmp_path):
+    assert nk._files_lock_holder(lock_path) is None
+    assert nk._files_lock_holder("a\0") is None
+    assert nk._files_lock_holder(str(tmp_path)) is None
+    assert os.listdir(tmp_path) == []
+    nk._files_write(lock_path, b"left by a process that was killed")
+    os.utime(lock_path, (1, 1))
+    assert nk._files_lock_holder(lock_path) is None
+    assert open(lock_path).read() == "left by a process that was killed"
+    assert os.stat(lock_path).st_mtime == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"", b"\0" * 1000, b"\xff\xfe", b"nobody; run rm -rf ~", b"process 1\x1b[2J", b"process 1\nLOCKED",
+        b"process \xe2\x80\xae1", b"process 1" + b"\xc3\xa9" * 200, b"process 1\xc2\x9b",
+    ],
+)
+def test_lock_with_a_text_of_somebody_else(lock_path, text):
+    lock = nk._FilesLock(lock_path)
+    lock.take()
+    with open(lock_path, "wb") as file:
+        file.write(text)
+    assert refusal(nk._FilesLock(lock_path).take) == (
+        "LOCKED", f"{nk._json_show(lock_path)} is locked by another process; wait until it has ended"
+    )
+    lock.free()
+
+
+@posix
+def test_lock_with_an_impossible_time(lock_path, monkeypatch):
+    lock = nk._FilesLock(lock_path)
+    lock.take()
+    for fault in (OverflowError("too large"), ValueError("out of range"), OSError(errno.EOVERFLOW, "too large")):
+        monkeypatch.setattr(time, "gmtime", lambda seconds: (_ for _ in ()).throw(fault))
+        assert nk._files_lock_holder(lock_path) == "another process"
+    lock.free()
+
+
+@posix
+@pytest.mark.parametrize("make", [nk._FilesLock, lambda path: None], ids=["lock", "journal"])
+def test_lock_and_journal_are_private_files(tmp_path, make, umask):
+    """The same refusals, before anything is written; the folder may belong to everybody."""
+    umask(0)
+    lock = make(str(tmp_path / "x")) is not None
+
+    def use(path):
+        return refusal(nk._FilesLock(path).take if lock else nk._FilesJournal(path).open)
+
+    os.chmod(tmp_path, 0o777)
+    path, other = str(tmp_path / "x"), str(tmp_path / "other")
+    nk._files_write(other, b"keep")
+    mend = f"run (umask 077; cp {path} {path}.new && mv -f {path}.new {path})"
+    for target in (other, str(tmp_path / "none")):
+        os.symlink(target, path)
+        assert use(path) == ("FORBIDDEN", f"{nk._json_show(path)} is a link; {mend}")
+        os.unlink(path)
+    os.link(other, path)
+    assert use(path) == ("FORBIDDEN", f"{nk._json_show(path)} has 2 names (hard links); {mend}")
+    os.unlink(path)
+    for make_special in (os.mkfifo, os.mkdir):
+        make_special(path)
+        assert use(path) == ("FORBIDDEN", f"{nk._json_show(path)} is not a regular file; put a regular file there")
+        (os.rmdir if make_special is os.mkdir else os.unlink)(path)
+    nk._files_write(path, b"x", mode=0o644)
+    assert use(path) == (
+        "FORBIDDEN", f"{nk._json_show(path)} is open to other users (mode 0644); run chmod 600 {path}"
+    )
+    if os.geteuid() == 0:
+        os.chown(path, STRANGER, STRANGER)
+        assert use(path) == (
+            "FORBIDDEN",
+            f"{nk._json_show(path)} belongs to another user; look at it, then run sudo chown 0 {path}",
+        )
+    assert open(other, "rb").read() == b"keep"
+    assert open(path, "rb").read() == b"x"
+    assert sorted(os.listdir(tmp_path)) == ["other", "x"]
+
+
+@posix
+def test_lock_and_journal_swapped_for_a_link_after_the_look(tmp_path, monkeypatch):
+    nk._files_write(str(tmp_path / "secret"), b"x")
+    path, look = str(tmp_path / "a"), os.lstat
+
+    def stale(name):
+        if os.path.exists(path):
+            os.unlink(path)
+        nk._files_write(path, b"")
+        answer = look(name)
+        os.unlink(path)
+        os.symlink("secret", path)
+        return answer
+
+    monkeypatch.setattr(os, "lstat", stale)
+    assert refusal(nk._FilesLock(path).take)[0] == "OUTPUT_FAILED"
+    assert refusal(nk._FilesJournal(path).open)[0] == "OUTPUT_FAILED"
+    assert (tmp_path / "secret").read_bytes() == b"x"
+
+
+@posix
+def test_lock_where_nothing_can_be_written(open_folder):
+    path = os.path.join(open_folder, "x.lock")
+    remedy = "choose a place that can be written"
+    for inside, reason in (
+        (os.path.join(open_folder, "none", "x"), "No such file or directory"), ("/dev/null/x", "Not a directory")
+    ):
+        assert refusal(nk._FilesLock(inside).take) == ("OUTPUT_FAILED", f'cannot lock "{inside}" ({reason}); {remedy}')
+    assert refusal(nk._FilesLock("a\0b").take) == (
+        "OUTPUT_FAILED", f'cannot lock "a\\u0000b" (no file can have this name); {remedy}'
+    )
+    os.chmod(open_folder, 0o555)
+    text = as_stranger(nk._FilesLock(path).take)
+    os.chmod(open_folder, 0o755)
+    assert text == f'Error: cannot lock "{path}" (Permission denied); {remedy}'
+    assert os.listdir(open_folder) == []
+
+
+@posix
+def test_lock_where_nothing_can_be_locked(lock_path, monkeypatch):
+    import fcntl
+
+    def fail(*args):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    assert refusal(nk._FilesLock(lock_path).take) == (
+        "OUTPUT_FAILED",
+        f"cannot lock {nk._json_show(lock_path)} (No locks available); choose a place that can be written",
+    )
+    assert nk._files_lock_holder(lock_path) == "another process"  # who knows
+
+
+def test_lock_on_a_full_disk_holds_without_words(lock_path, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    lock = nk._FilesLock(lock_path)
+    monkeypatch.setattr(os, "write", full)
+    lock.take()
+    monkeypatch.undo()
+    assert refusal(nk._FilesLock(lock_path).take)[1].endswith(" is locked by another process; wait until it has ended")
+    lock.free()
+
+
+class FakeMsvcrt:
+    """Locks single bytes, as msvcrt.locking does at the place where the file is; open files are told apart."""
+
+    LK_UNLCK, LK_NBLCK = 0, 2
+
+    def __init__(self):
+        self.held = {}
+
+    def locking(self, descriptor, mode, count):
+        place = (os.fstat(descriptor).st_ino, os.lseek(descriptor, 0, os.SEEK_CUR), count)
+        if mode == self.LK_UNLCK:
+            assert self.held.pop(place) == descriptor
+        elif self.held.setdefault(place, descriptor) != descriptor:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def test_lock_on_windows(lock_path, monkeypatch):
+    windows = FakeMsvcrt()
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    monkeypatch.setitem(sys.modules, "msvcrt", windows)
+    lock = nk._FilesLock(lock_path)
+    lock.take()
+    assert [place[1:] for place in windows.held] == [(nk.FILES_LOCK_OFFSET, 1)]
+    assert 4096 < nk.FILES_LOCK_OFFSET < 2**31
+    assert nk._files_lock_holder(lock_path).startswith(f"process {os.getpid()}")
+    assert refusal(nk._FilesLock(lock_path).take)[0] == "LOCKED"
+    assert os.stat(lock_path).st_size < 200
+    lock.free()
+    assert windows.held == {}
+    with nk._FilesLock(lock_path):
+        pass
+
+
+# Journals
+
+SALT = "5a17"
+SAMPLE = [
+    {"event": "begin", "id": "a", "n": 0},
+    {"event": "end", "id": "a", "answer": {"ok": True, "data": [1, 2.5, None, "\u00e9\u2028\ud800"]}},
+    {},
+    {"event": "end", "file": {"name": "b", "sha256": "00", "more": ',"sha256":"'}, "text": "\n\r\0 }\"\\"},
+    {"event": "begin", "id": "last one"},
+]
+
+
+@pytest.fixture
+def memory_only(monkeypatch):
+    """Thousands of files that need not outlive the test are not waited for."""
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, lambda descriptor: None, raising=False)
+
+
+def journal_at(path, records=SAMPLE, salt=SALT):
+    """A journal with these records, closed; the lines of its file."""
+    journal = nk._FilesJournal(str(path))
+    journal.create({"app": "x", "salt": salt})
+    for record in records:
+        journal.add(record)
+    journal.flush()
+    journal.close()
+    return open(path, "rb").read().splitlines(keepends=True)
+
+
+def numbered(records):
+    return [{"seq": number, **record} for number, record in enumerate(records, 1)]
+
+
+def contents(path):
+    """The records of a journal after record 0, and how many bytes at its end are torn."""
+    journal = nk._FilesJournal(str(path))
+    try:
+        assert journal.open()["seq"] == 0
+        return [record for _, record in journal.records()], journal.torn
+    finally:
+        journal.close()
+
+
+def damage(path, record, sound):
+    path = str(path)
+    remedy = f"run (umask 077; head -c {sound} {path} > {path}.new && mv -f {path}.new {path}) to lose what follows"
+    remedy = remedy if sound else "remove it to lose what it holds"
+    return "JOURNAL_DAMAGED", (
+        f"journal {nk._json_show(path)} is damaged in {record} (sound up to byte {sound}); "
+        f"restore it from a copy, or {remedy}"
+    )
+
+
+def starts(lines):
+    """The offset of each line."""
+    return [len(b"".join(lines[:number])) for number in range(len(lines))]
+
+
+def test_journal_gives_back_what_was_added(tmp_path):
+    path = str(tmp_path / "j")
+    journal = nk._FilesJournal(path)
+    journal.create({"app": "x", "salt": SALT})
+    assert list(journal.records()) == []
+    offsets = [journal.add(record) for record in SAMPLE[:2]]
+    assert list(journal.records()) == []  # only queued
+    journal.flush()
+    for record in SAMPLE[2:]:
+        offsets.append(journal.add(record))
+        journal.flush()
+    journal.flush()
+    expected = list(zip(offsets, numbered(SAMPLE)))
+    assert list(journal.records()) == expected
+    journal.close()
+    journal.close()
+    journal = nk._FilesJournal(path)
+    assert journal.open() == {"seq": 0, "app": "x", "salt": SALT}
+    assert list(journal.records()) == expected
+    assert [journal.read_at(offset) for offset in offsets] == numbered(SAMPLE)
+    assert journal.read_at(0)["app"] == "x"
+    assert journal.torn == 0
+    assert mode_of(path) == 0o600
+    assert os.listdir(tmp_path) == ["j"]
+    journal.close()
+
+
+def test_journal_is_written_as_described(tmp_path):
+    before = ""
+    for number, line in enumerate(journal_at(tmp_path / "j")):
+        body, seal = line[:-78], line[-78:]
+        digest = hashlib.sha256(before.encode() + body).hexdigest()
+        assert seal == b',"sha256":"%s"}\n' % digest.encode()
+        assert json.loads(line)["seq"] == number and body.startswith(b'{"seq":%d' % number)
+        before = digest
+
+
+def test_journal_flush_is_one_write_and_one_sync(tmp_path, monkeypatch):
+    calls = []
+    journal = nk._FilesJournal(str(tmp_path / "j"))
+    journal.create({})
+    journal.add(SAMPLE[0])
+    for name in ("write", "fdatasync", "fsync", "ftruncate"):
+        real = getattr(os, name, None)
+        if real is not None:
+            monkeypatch.setattr(os, name, lambda *args, name=name, real=real: calls.append(name) or real(*args))
+    journal.add(SAMPLE[1])
+    journal.flush()
+    journal.flush()
+    assert calls == ["write", "fdatasync" if hasattr(os, "fdatasync") else "fsync"]
+    journal.close()
+
+
+def test_journal_that_was_opened_is_on_the_disk(tmp_path, monkeypatch):
+    """A killed writer leaves what only the memory holds, and what is read decides what is not done again."""
+    synced = []
+    data = b"".join(journal_at(tmp_path / "j"))
+    monkeypatch.setattr(nk, "_files_sync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    journal = nk._FilesJournal(str(tmp_path / "j"))
+    journal.open()
+    journal.close()
+    assert synced == [len(data)]
+    nk._files_write(str(tmp_path / "j"), data[:50])
+    assert refusal(journal.open)[0] == "JOURNAL_DAMAGED"
+    assert journal._file == -1
+
+
+def test_journal_used_for_another_turn_remembers_nothing(tmp_path):
+    path = str(tmp_path / "j")
+    data = b"".join(journal_at(path))
+    journal = nk._FilesJournal(path)
+    nk._files_write(path, data[:-1] + b"\0")
+    journal.open()
+    journal.add({"n": 1})
+    assert journal.torn == 1
+    nk._files_write(path, data)
+    journal.open()
+    assert journal.torn == 0
+    journal.flush()
+    journal.add({"n": 2})
+    journal.flush()
+    journal.close()
+    assert contents(path) == (numbered(SAMPLE + [{"n": 2}]), 0)
+
+
+def test_sync_reaches_the_disk_on_macos(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    asked = []
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", lambda *words: asked.append(words[1]))
+    monkeypatch.delattr(os, "fdatasync", raising=False)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: asked.append("fsync"))
+    nk._files_sync(0)
+    assert asked == [51]
+
+    def unknown(*words):
+        raise OSError(errno.ENOTSUP, "not supported")
+
+    monkeypatch.setattr(fcntl, "fcntl", unknown)
+    nk._files_sync(0)
+    assert asked == [51, "fsync"]
+
+
+def test_journal_of_large_and_many_records(tmp_path):
+    path = str(tmp_path / "j")
+    records = [{"text": "x" * size} for size in (300_000, 1, 262_144, 1_000_000)] + [{"n": n} for n in range(5000)]
+    journal_at(path, records)
+    assert contents(path) == (numbered(records), 0)
+    journal = nk._FilesJournal(path)
+    journal.open()
+    offsets = [offset for offset, _ in journal.records()]
+    assert journal.read_at(offsets[3]) == {"seq": 4, "text": "x" * 1_000_000}
+    journal.close()
+
+
+def test_journal_is_read_in_bounded_memory(tmp_path):
+    journal_at(tmp_path / "j", [{"text": "x" * 1000}] * 5000)
+    journal = nk._FilesJournal(str(tmp_path / "j"))
+    tracemalloc.start()
+    try:
+        journal.open()
+        assert sum(1 for _ in journal.records()) == 5000
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    journal.close()
+    assert peak < 1_500_000 < os.stat(tmp_path / "j").st_size
+
+
+def test_journal_that_exists_and_one_that_does_not(tmp_path):
+    path = str(tmp_path / "j")
+    assert refusal(nk._FilesJournal(path).open) == (
+        "NOT_FOUND",
+        f"cannot open {nk._json_show(path)} (No such file or directory); give the path of a journal that exists",
+    )
+    journal_at(path)
+    journal = nk._FilesJournal(path)
+    assert refusal(journal.create, {}) == (
+        "CONFLICT", f"{nk._json_show(path)} exists already; remove it or choose another name"
+    )
+    assert contents(path) == (numbered(SAMPLE), 0)
+    journal.open()  # the failure before left nothing behind
+    journal.add({"n": 1})
+    journal.flush()
+    journal.close()
+    assert contents(path) == (numbered(SAMPLE + [{"n": 1}]), 0)
+    assert refusal(nk._FilesJournal("a\0").open) == (
+        "OUTPUT_FAILED",
+        'cannot open "a\\u0000" (no file can have this name); give a journal that this program may write',
+    )
+
+
+@posix
+def test_journal_that_cannot_be_written(open_folder):
+    path = os.path.join(open_folder, "j")
+    os.chmod(open_folder, 0o555)
+    assert as_stranger(lambda: nk._FilesJournal(path).create({})) == (
+        f'Error: cannot write "{path}" (Permission denied); choose a place that can be written'
+    )
+    os.chmod(open_folder, 0o777)
+    assert as_stranger(lambda: (nk._FilesJournal(path).create({}), os.chmod(path, 0o400))) == "(None, None)"
+    assert as_stranger(lambda: nk._FilesJournal(path).open()) == (
+        f'Error: cannot open "{path}" (Permission denied); give a journal that this program may write'
+    )
+    assert os.listdir(open_folder) == ["j"]
+
+
+def test_journal_cut_at_every_byte(tmp_path, memory_only):
+    """Recovered to exactly the records that were whole; the next record goes right behind them."""
+    lines = journal_at(tmp_path / "whole")
+    data, begins = b"".join(lines), starts(lines)
+    path = str(tmp_path / "j")
+    for cut in range(len(data) + 1):
+        nk._files_write(path, data[:cut])
+        whole = sum(cut >= begin + len(line) - 1 for begin, line in zip(begins, lines))  # without its line end, too
+        if whole == 0:
+            assert refusal(nk._FilesJournal(path).open) == damage(path, "record 0", 0)
+            assert open(path, "rb").read() == data[:cut]
+            continue
+        end = len(b"".join(lines[:whole]))
+        journal = nk._FilesJournal(path)
+        journal.open()
+        assert [record for _, record in journal.records()] == numbered(SAMPLE[: whole - 1])
+        assert journal.torn == max(cut - end, 0)
+        assert open(path, "rb").read() == data[:cut]
+        assert journal.add({"new": cut}) == end
+        journal.flush()
+        assert journal.torn == 0
+        assert journal.read_at(end) == {"seq": whole, "new": cut}
+        journal.close()
+        assert open(path, "rb").read().startswith(data[:end])
+        assert contents(path) == (numbered(SAMPLE[: whole - 1] + [{"new": cut}]), 0)
+
+
+@pytest.mark.parametrize("change", ["xor 255", "xor 1", "NUL", "newline"])
+def test_journal_with_any_byte_changed(tmp_path, change, memory_only):
+    """Refused with the number of the record, the file untouched; only a line end may be gone at the very end."""
+    lines = journal_at(tmp_path / "whole")
+    data, begins = b"".join(lines), starts(lines)
+    path = str(tmp_path / "j")
+    for at in range(len(data)):
+        new = {"xor 255": data[at] ^ 255, "xor 1": data[at] ^ 1, "NUL": 0, "newline": 10}[change]
+        changed = data[:at] + bytes((new,)) + data[at + 1 :]
+        if changed == data:
+            continue
+        nk._files_write(path, changed)
+        if at == len(data) - 1 and new == 0:
+            assert contents(path) == (numbered(SAMPLE), 1)  # a line end that did not reach the disk
+            continue
+        record = max(number for number, begin in enumerate(begins) if begin <= at)
+        sound = begins[record]
+        if data[at] == 10:
+            sound, record = at, record + 1  # the record before it is still whole
+        assert refusal(contents, path) == damage(path, f"record {record}", sound)
+        assert open(path, "rb").read() == changed
+
+
+def test_journal_mended_as_the_message_says(tmp_path):
+    path = str(tmp_path / "it's a j")
+    lines = journal_at(path)
+    nk._files_write(path, b"".join(lines).replace(b"event", b"EVENT"))
+    command = refusal(contents, path)[1].partition(", or run ")[2].partition(" to lose what follows")[0]
+    subprocess.check_call(["sh", "-c", command])
+    assert contents(path) == ([], 0)
+    assert mode_of(path) == 0o600
+
+
+@pytest.mark.parametrize(
+    "name, order, record",
+    [
+        ("swapped", [0, 2, 1, 3, 4, 5], 1), ("first dropped", [1, 2, 3], 0), ("dropped", [0, 1, 3, 4, 5], 2),
+        ("doubled", [0, 1, 1, 2], 2), ("last doubled", [0, 1, 2, 3, 4, 5, 5], 6), ("record 0 doubled", [0, 0, 1], 1),
+        ("begun again", [0, 1, 2, 0], 3),
+    ],
+)
+def test_journal_with_records_moved(tmp_path, name, order, record):
+    lines = journal_at(tmp_path / "whole")
+    moved = [lines[number] for number in order]
+    nk._files_write(str(tmp_path / "j"), b"".join(moved))
+    expected = damage(tmp_path / "j", f"record {record}", starts(moved)[record])
+    assert refusal(contents, tmp_path / "j") == expected
+
+
+@pytest.mark.parametrize("record", range(6))
+def test_journal_with_a_record_of_another(tmp_path, record):
+    lines, others = journal_at(tmp_path / "whole"), journal_at(tmp_path / "other", salt="0ff")
+    mixed = lines[:record] + [others[record]] + lines[record + 1 :]
+    nk._files_write(str(tmp_path / "j"), b"".join(mixed))
+    first = max(record, 1)  # another record 0 is as good as ours, but ours do not follow it
+    assert refusal(contents, tmp_path / "j") == damage(tmp_path / "j", f"record {first}", starts(mixed)[first])
+
+
+@pytest.mark.parametrize(
+    "change, record",
+    [
+        (lambda data: b"\n" + data, 0), (lambda data: data + b"\n", 6), (lambda data: data + b"\0\n", 6),
+        (lambda data: data[:-1] + b"x", 6), (lambda data: data.replace(b"\n", b"\r\n"), 1),
+        (lambda data: b"\xef\xbb\xbf" + data, 0), (lambda data: data + b"x\n", 6),
+        (lambda data: data[:-1] + b"x\n", 6), (lambda data: b"", 0), (lambda data: b"\n", 0),
+        (lambda data: b"\0" * 5000, 0), (lambda data: b"{}\n" + data, 0), (lambda data: data[:-20] + b"\n", 5),
+        (lambda data: b"{", 0), (lambda data: data[:-1] + b"\0" * 7 + b"x", 6),
+    ],
+)
+def test_journal_damaged_as_no_crash_does(tmp_path, change, record):
+    path = str(tmp_path / "j")
+    changed = change(b"".join(journal_at(path)))
+    nk._files_write(path, changed)
+    code, message = refusal(contents, path)
+    assert code == "JOURNAL_DAMAGED"
+    assert f" is damaged in record {record} (sound up to byte " in message
+    assert open(path, "rb").read() == changed
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b"\0", b"\0" * 5000, b'{"seq":6,"a":', b'{"seq":6,"a":' + b"\0" * 300, b"x", b"\xff\r\0x",
+        b',"sha256":"', b',"sha256":"' * 50000,
+        b'{"seq":6,"sha256":"' + b"0" * 64 + b'"}',
+    ],
+)
+def test_journal_with_a_torn_end(tmp_path, tail):
+    path = str(tmp_path / "j")
+    lines = journal_at(path)
+    data = b"".join(lines)
+    for line_end in (True, False):
+        if not line_end and tail.strip(b"\0"):
+            continue  # no crash loses the line end alone and keeps what was written behind it
+        nk._files_write(path, (data if line_end else data[:-1]) + tail)
+        assert contents(path) == (numbered(SAMPLE), len(tail))
+        journal = nk._FilesJournal(path)
+        journal.open()
+        for _ in journal.records():
+            break  # not read to the end: add does that
+        assert journal.add({"n": 1}) == len(data)
+        journal.flush()
+        journal.close()
+        assert open(path, "rb").read().startswith(data + b'{"seq":6,"n":1,"sha256":"')
+        assert contents(path) == (numbered(SAMPLE + [{"n": 1}]), 0)
+
+
+def test_journal_with_sectors_lost_in_its_last_line(tmp_path):
+    """Each set of sectors of the last record may have stayed behind while its line end reached the disk."""
+    path = str(tmp_path / "j")
+    lines = journal_at(path, SAMPLE + [{"text": "x" * 1700}])
+    data, begin = b"".join(lines), starts(lines)[-1]
+    edges = [begin] + list(range(begin - begin % 512 + 512, len(data), 512)) + [len(data)]
+    for lost in range(1, 2 ** (len(edges) - 1)):
+        torn = data[:begin]
+        for number, (first, last) in enumerate(zip(edges, edges[1:])):
+            torn += b"\0" * (last - first) if lost >> number & 1 else data[first:last]
+        nk._files_write(path, torn)
+        assert contents(path) == (numbered(SAMPLE), len(data) - begin)
+    nk._files_write(path, data[: begin + 10] + b"\0" * 600 + data[begin + 610 :])  # no sector begins or ends here
+    assert refusal(contents, path) == damage(path, "record 6", begin)
+    nk._files_write(path, data[:begin] + b"\0" * (edges[1] - begin) + data[edges[1] :] + b"{}\n")  # not the last line
+    assert refusal(contents, path) == damage(path, "record 6", begin)
+
+
+def test_lost_sectors():
+    for data, offset, lost in [
+        (b"", 0, False), (b"abc", 0, False), (b"\0", 0, True), (b"\0a", 0, False), (b"a\0", 0, False),
+        (b"\0a", 511, True), (b"a\0", 511, True), (b"a\0a", 511, False), (b"\0" * 600, 100, True),
+        (b"\0" * 412 + b"a", 100, True), (b"\0" * 411 + b"a", 100, False),
+        (b"a" * 512 + b"\0" * 512 + b"a", 0, True), (b"a" * 511 + b"\0" * 513, 0, False),
+    ]:
+        assert nk._files_is_lost(data, offset) is lost, (data, offset)
+
+
+def seal(bodies):
+    """A journal by hand: lines with right digests, whatever they say."""
+    before, lines = b"", []
+    for body in bodies:
+        before = hashlib.sha256(before + body).hexdigest().encode()
+        lines.append(body + b',"sha256":"' + before + b'"}\n')
+    return b"".join(lines)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b'{"seq":1,"n":' + b"9" * 5000, b'{"a":' + b"[" * 200_000, b'{"a":"\xff"', b"[1", b'"a"', b'{"a":1}{"b":2'],
+)
+def test_journal_with_right_digests_over_no_record(tmp_path, body):
+    path = str(tmp_path / "j")
+    nk._files_write(path, seal([b'{"seq":0', body]))
+    if body == b'{"seq":1,"n":' + b"9" * 5000 and not hasattr(sys, "get_int_max_str_digits"):
+        pytest.skip("this Python reads integers of any length")
+    sound = len(seal([b'{"seq":0']))
+    assert refusal(contents, path) == damage(path, "record 1", sound)
+    journal = nk._FilesJournal(path)
+    journal.open()
+    assert refusal(journal.read_at, sound) == damage(path, "a record", sound)
+    journal.close()
+
+
+def test_journal_record_read_again_is_verified(tmp_path):
+    path = str(tmp_path / "j")
+    lines = journal_at(path)
+    begins = starts(lines)
+    journal = nk._FilesJournal(path)
+    journal.open()
+    for offset in (begins[2] + 1, begins[2] - 1, len(b"".join(lines)), 10**9, 5):
+        assert refusal(journal.read_at, offset) == damage(path, "a record", offset)
+    data = bytearray(b"".join(lines))
+    data[begins[2] + 12] ^= 1
+    with open(path, "r+b") as file:
+        file.write(data)
+    assert refusal(journal.read_at, begins[2]) == damage(path, "a record", begins[2])
+    assert journal.read_at(begins[1]) == numbered(SAMPLE)[0]
+    assert journal.read_at(begins[3]) == numbered(SAMPLE)[2]
+    journal.close()
+    assert refusal(journal.read_at, 0) == (
+        "BAD_REQUEST",
+        f"cannot read {nk._json_show(path)} (Bad file descriptor); give a journal that this program may read",
+    )
+
+
+def test_journal_reading_and_writing_in_turn(tmp_path):
+    journal_at(tmp_path / "j", [{"n": n} for n in range(1, 5001)])
+    journal = nk._FilesJournal(str(tmp_path / "j"))
+    journal.open()
+    count = 0
+    for offset, record in journal.records():
+        count += 1
+        if count % 1000 == 1 and count < 5000:
+            journal.add({"n": 5001 + count // 1000})
+            journal.flush()
+            assert journal.read_at(offset) == record
+        assert record["n"] == count == record["seq"]
+    assert count == 5005
+    journal.close()
+
+
+def test_journal_record_without_a_json_form_changes_nothing(tmp_path):
+    journal = nk._FilesJournal(str(tmp_path / "j"))
+    journal.create({})
+    with pytest.raises(nk._JsonFault):
+        journal.add({"n": float("nan")})
+    journal.add({"n": 1})
+    journal.flush()
+    journal.close()
+    assert contents(tmp_path / "j") == ([{"seq": 1, "n": 1}], 0)
+
+
+def test_journal_path_is_shown_safely(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    nk._files_write("a\x1b[2Jb", b"")
+    assert refusal(nk._FilesJournal("a\x1b[2Jb").open)[1] == (
+        'journal "a\\u001b[2Jb" is damaged in record 0 (sound up to byte 0); '
+        "restore it from a copy, or remove it to lose what it holds"
+    )
+
+
+# Journals: what goes wrong while writing
+
+
+def failing(real, results):
+    """Stand in for a function of os: an exception is raised, a number cuts what is written, None lets it through."""
+
+    def act(descriptor, *rest):
+        result = results.pop(0) if results else None
+        if isinstance(result, BaseException):
+            raise result
+        if result is not None:
+            rest = (rest[0][:result],)
+        return real(descriptor, *rest)
+
+    return act
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+BROKEN = OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        {"write": [FULL]}, {"write": [10, FULL]}, {"write": [10, 1, 50, BROKEN]}, {"fdatasync": [BROKEN]},
+        {"write": [10, FULL], "ftruncate": [BROKEN]}, {"write": [100, FULL], "ftruncate": [BROKEN, BROKEN]},
+    ],
+)
+@pytest.mark.parametrize("tail", [b"", b"\n", b'\n{"seq":6,', b"\0" * 9])
+def test_journal_that_cannot_grow_keeps_its_length(tmp_path, monkeypatch, faults, tail):
+    if not hasattr(os, "fdatasync"):
+        pytest.skip("no fdatasync here")
+    path = str(tmp_path / "j")
+    data = b"".join(journal_at(path))
+    nk._files_write(path, data[:-1] + tail)
+    journal = nk._FilesJournal(path)
+    journal.open()
+    journal.add({"n": 1})
+    journal.add({"n": 2})
+    for name, results in faults.items():
+        first = [None] * (name == "ftruncate" and journal.torn > 0)  # the torn end itself is cut
+        monkeypatch.setattr(os, name, failing(getattr(os, name), first + results))
+    fault = [fault for fault in faults.get("write", []) + faults.get("fdatasync", []) if isinstance(fault, OSError)][0]
+    assert refusal(journal.flush) == (
+        "OUTPUT_FAILED",
+        f"cannot write {nk._json_show(path)} ({fault.strerror}); remove the cause, then go on with the same journal",
+    )
+    if "ftruncate" not in faults:
+        assert open(path, "rb").read() in (data, data[:-1])
+    journal.flush()  # what was queued is dropped
+    journal.add({"n": 3})
+    try:
+        journal.flush()
+    except nk.Error:
+        assert len(faults.get("ftruncate", [])) == 2  # it could still not be cut: nothing was written behind it
+        journal.add({"n": 3})
+        journal.flush()
+    journal.close()
+    monkeypatch.undo()
+    assert contents(path) == (numbered(SAMPLE + [{"n": 3}]), 0)
+    assert open(path, "rb").read().startswith(data)
+
+
+@posix
+def test_journal_that_outgrows_the_limit_goes_on_later(tmp_path):
+    """RLIMIT_FSIZE stands for a full disk: the write stops in the middle."""
+    resource = pytest.importorskip("resource")
+    path = str(tmp_path / "j")
+    journal_at(path, [])
+
+    def work():
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))
+        journal, kept, failed = nk._FilesJournal(path), [], 0
+        journal.open()
+        for size in (100, 3000, 900, 300, 2000, 100, 50, 1):
+            size_before = os.stat(path).st_size
+            journal.add({"text": "x" * size})
+            try:
+                journal.flush()
+                kept.append(size)
+            except nk.Error as error:
+                failed += error.code == "OUTPUT_FAILED" and "(File too large)" in error.message
+                if os.stat(path).st_size != size_before:
+                    return "not cut back"
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        journal.add({"text": "x" * 2000})
+        journal.flush()
+        return kept, failed
+
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, repr(work()).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as answer:
+        assert answer.read() == b"([100, 3000, 900, 300, 100], 3)"
+    os.waitpid(child, 0)
+    assert [len(record["text"]) for record in contents(path)[0]] == [100, 3000, 900, 300, 100, 2000]
+
+
+@pytest.mark.parametrize("step", ["write", "fdatasync"])
+@pytest.mark.parametrize("times", [1, 3])
+def test_journal_flush_that_is_interrupted_is_done_first(tmp_path, monkeypatch, step, times):
+    if not hasattr(os, step):
+        pytest.skip("no fdatasync here")
+    path = str(tmp_path / "j")
+    data = b"".join(journal_at(path))
+    nk._files_write(path, data + b"torn")
+    journal = nk._FilesJournal(path)
+    journal.open()
+    journal.add({"n": 1})
+    results = [KeyboardInterrupt()] * times
+    monkeypatch.setattr(os, step, failing(getattr(os, step), [20] * (step == "write") + results))
+    with pytest.raises(KeyboardInterrupt):
+        journal.flush()
+    monkeypatch.undo()
+    assert contents(path) == (numbered(SAMPLE + [{"n": 1}]), 0)
+    journal.add({"n": 2})
+    journal.flush()
+    journal.close()
+    assert contents(path) == (numbered(SAMPLE + [{"n": 1}, {"n": 2}]), 0)
+
+
+@posix
+def test_journal_whose_writer_is_killed_again_and_again(tmp_path, rng):
+    """All that was acknowledged is there, in order; besides it at most what was being written."""
+    path = str(tmp_path / "j")
+    journal_at(path, [])
+    expected = 0  # records that must be there
+    for _ in range(30):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                journal = nk._FilesJournal(path)
+                journal.open()
+                number = sum(1 for _ in journal.records())
+                while True:
+                    batch = number % 3 + 1
+                    for step in range(batch):
+                        journal.add({"n": number + step, "text": "x" * (number * 7919 % 30000)})
+                    journal.flush()
+                    number += batch
+                    os.write(writer, b"%d\n" % number)
+            finally:
+                os._exit(1)
+        os.close(writer)
+        with open(reader, "rb") as answer:
+            said = [answer.readline()]
+            time.sleep(rng.random() * 0.01)
+            kill(child)
+            said += answer.read().split()
+        expected = max([expected, *map(int, said)])
+        records, _ = contents(path)
+        assert expected <= len(records) <= expected + 3
+        assert [record["n"] for record in records] == list(range(len(records)))
+        expected = len(records)
+    assert expected > 30
+
+
+# What an exclusive write leaves when it is killed
+
+
+@posix
+def test_private_file_whose_staged_name_was_left_behind(tmp_path):
+    """Killed between the two names: the file is whole, and nobody needs to mend it."""
+    path = str(tmp_path / "j")
+    journal_at(path)
+    nk._files_write(str(tmp_path / ".new-1-0"), b"of somebody else")
+    os.link(path, tmp_path / ".new-1-1")
+    os.link(path, tmp_path / ".new-1-2")
+    assert contents(path) == (numbered(SAMPLE), 0)
+    assert sorted(os.listdir(tmp_path)) == [".new-1-0", "j"]
+    os.link(path, tmp_path / ".new-1-1")
+    nk._files_read(path, 10_000, private=True)
+    os.link(path, tmp_path / ".new-1-1")
+    os.link(path, tmp_path / "other")
+    assert " has 2 names (hard links); " in refusal(nk._files_read, path, 10_000, private=True)[1]
+    assert sorted(os.listdir(tmp_path)) == [".new-1-0", "j", "other"]
+
+
+@posix
+def test_staged_name_that_cannot_be_removed_is_a_second_name(tmp_path, monkeypatch):
+    path = str(tmp_path / "a")
+    nk._files_write(path, b"x")
+    os.link(path, tmp_path / ".new-1-1")
+
+    def fail(*args):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "listdir", fail)
+    assert " has 2 names (hard links); " in refusal(nk._files_read, path, 10, private=True)[1]
+
+
+# Regressions

@@ -21,7 +21,7 @@ MODULE = "knaif"
 PATH = os.path.join(ROOT, MODULE + ".py")
 
 #: Objects that all surfaces share: they stand bare although __all__ does not list them.
-SHARED = frozenset("Shape Field Call Admitted Approval Engine Sandbox Options Env".split())
+SHARED = frozenset("Shape Field Call Admitted Approval Engine Sandbox Options Env Profile".split())
 
 FUNCTION_LINES = 60
 CLASS_LINES = 400
@@ -510,7 +510,7 @@ def rule_top_level(source):
             continue
         if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
             yield "%d: the table %s is changed" % (node.lineno, target.id)
-        if isinstance(node, ast.Call) and node.func.attr in MUTATORS:
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", None) in MUTATORS:
             yield "%d: the table %s is changed by %s" % (node.lineno, target.id, node.func.attr)
 
 

@@ -707,4 +707,37 @@ def test_a_python_that_is_too_old_says_so_in_one_line(project, python):
     assert code != 0 and "Python 3.9 or newer" in err.splitlines()[-1]
 
 
+# stream and batch
+
+
+LINES = b"""{"id": 1, "command": "greet", "args": {"name": "Ann"}}
+{"id": 2, "command": "fail", "args": {"code": "CONFLICT"}}
+{"id": 3, "command": "stream"}
+"""
+
+
+def test_a_program_is_driven_by_lines_although_it_mounts_nothing(project):
+    code, out, err = start(["knaif.py", "stream", "hello.py"], project, LINES)
+    assert code == 5
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert [answer["exitCode"] for answer in answers] == [0, 5, 4] and answers[0]["data"] == "hello Ann"
+    assert err == "a stray word\n3 lines answered, 2 failed\n"
+
+
+def test_a_batch_of_a_program_is_taken_up_again(project, tmp_path):
+    path = write(tmp_path, "lines.jsonl", LINES.decode())
+    for replayed in (0, 1):
+        code, out, err = start(["knaif.py", "batch", "hello.py", path, "--quiet"], project)
+        assert code == 5 and out.count('"replayed":true') == replayed
+        assert err == ("" if replayed else "a stray word\n")
+    assert sorted(os.listdir(tmp_path)) == ["lines.jsonl", "lines.jsonl.journal", "lines.jsonl.journal.lock"]
+
+
+def test_the_help_of_a_loop_over_a_program(project):
+    code, out, err = start(["knaif.py", "batch", "hello.py", "--help"], project)
+    assert code == 0 and "--rerun-unknown" in out and "--shard" in out
+    code, out, err = start(["knaif.py", "stream", "hello.py", "--shard", "1/2"], project)
+    assert (code, out) == (64, "") and err.endswith("Try: stream hello --help\n")
+
+
 # Regressions

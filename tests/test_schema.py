@@ -194,8 +194,8 @@ def test_the_table_of_keywords():
     used = json.dumps([case[0] for case in KEYWORDS]) + json.dumps([case[0] for case in DRAFTS])
     assert list(nk.SCHEMA_KEYWORDS) == sorted(nk.SCHEMA_KEYWORDS)
     for keyword, row in nk.SCHEMA_KEYWORDS.items():
-        function, vocabulary, draft, holds = row
-        assert callable(function) and draft in (7, 19, 20) and holds in ("", "one", "map")
+        function, vocabulary, draft, takes = row
+        assert callable(function) and draft in (7, 19, 20) and takes in nk.SCHEMA_TAKES
         assert vocabulary in ("core", "applicator", "validation", "unevaluated")
         assert '"%s"' % keyword in used, keyword
 
@@ -881,7 +881,7 @@ def random_schema(made, depth=3):
         return made.choice([True, False, {}, {"type": "string"}, {"type": ["integer", "null"]}, {"$ref": "#/$defs/x"}, {"$ref": "#"}, {"$dynamicRef": "#d"}])
     schema = {}
     for keyword in made.sample(sorted(nk.SCHEMA_KEYWORDS), made.randrange(1, 4)):
-        holds = nk.SCHEMA_KEYWORDS[keyword][3]
+        holds = nk.SCHEMA_TAKES[nk.SCHEMA_KEYWORDS[keyword][3]][1]
         if holds == "map":
             schema[keyword] = {made.choice("abc"): random_schema(made, depth - 1) for _ in range(made.randrange(3))}
         elif keyword in ("allOf", "anyOf", "oneOf", "prefixItems"):
