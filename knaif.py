@@ -254,7 +254,8 @@ BATCH_IDS_SHOWN = 100  # ids of unknown outcome in a report; the rest is counted
 #         RegistrationError    the program itself is faulty: exit 70
 #         _ErrorsUsage         the words of a command line cannot be read: exit 64, plain text
 #
-# Codes the table does not name exit with 1; an application's exit_codes are merged over it.
+# Codes the table does not name exit with 1; an application's exit_codes are merged over it. Where no value will do,
+# not even None, an _ErrorsMark stands.
 
 ERRORS_EXIT_CODES = {
     "BAD_REQUEST": 1,
@@ -345,6 +346,18 @@ class _ErrorsUsage(Error):
     def __init__(self, faults: Sequence[str]) -> None:
         super().__init__("USAGE", "\n".join(faults))
         self.faults = list(faults)  #: one sentence each, in the order of the line
+
+
+class _ErrorsMark:
+    """What stands where any value could mean something else; it is told by its identity and shown by its name."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
 
 
 def exit_code(code: str, overrides: Mapping[str, int] | None = None) -> int:
@@ -758,34 +771,22 @@ class _EnvReaderGone(Error):
         super().__init__("READER_GONE", "the reader of standard output went away")
 
 
-class _EnvText:
-    """A text stream over a function that takes text; what handlers see as ctx.stdout and ctx.stderr."""
+def _env_text(write: Callable[[str], object], encoding: str, stream: Callable[[], Any]) -> Any:
+    """Return a text stream over a function that takes each text whole; what handlers see as ctx.stdout and ctx.stderr.
 
-    def __init__(self, write: Callable[[str], object], encoding: str, stream: Any) -> None:
-        self._write = write  #: takes every text that is written, whole and at once
-        self._stream = stream  #: the file object behind it, or None
-        self.encoding = encoding  #: for programs that ask before they write
-        self.closed = False  #: never: the stream belongs to the program, not to the handler
+    stream: returns the file object behind it, or None; fileno() raises OSError where that has no descriptor.
+    """
 
-    def write(self, text: str) -> int:
-        """Write all of the text; return the number of its characters."""
-        self._write(text)
+    def put(text: str) -> int:
+        write(text)
         return len(text)
 
-    def writelines(self, lines: Iterable[str]) -> None:
-        """Write each text; no line ends are added."""
-        self.write("".join(lines))
-
-    def flush(self) -> None:
-        """Do nothing: nothing is held back."""
-
-    def isatty(self) -> bool:
-        """Tell whether a terminal is behind it."""
-        return _env_is_terminal(self._stream)
-
-    def fileno(self) -> int:
-        """Return the descriptor behind it, for child processes; raises OSError where there is none."""
-        return int(self._stream.fileno())
+    make: Any = type(sys.implementation)  # types.SimpleNamespace, without its import
+    return make(
+        write=put, writelines=lambda lines: put("".join(lines)), flush=lambda: None,  # nothing is held back
+        isatty=lambda: _env_is_terminal(stream()), fileno=lambda: int(stream().fileno()),
+        encoding=encoding, closed=False,  # never: the stream belongs to the program, not to the handler
+    )  # fmt: skip
 
 
 def _env_human(text: str, *, lines: bool = False, limit: int = sys.maxsize) -> str:
@@ -850,6 +851,7 @@ class Env:
         self.sleep = sleep or time.sleep  #: waits so many seconds
         self.random = random or os.urandom  #: so many unpredictable bytes
         self.tty = self._open_terminal if tty is ENV_PROCESS else tty  #: opener of the terminal, or None
+        self._out_text = self._err_text = None  #: text streams over the two, once they are asked for
         self._cwd = cwd  #: a folder, or None for that of the process
         self._owned = False  #: whether the descriptors of the process are ours
         self._given_back = False  #: whether descriptor 1 is the document again
@@ -910,13 +912,17 @@ class Env:
         except (AttributeError, OSError, ValueError):
             pass  # missing, full or closed
 
-    def stdout_text(self) -> _EnvText:
+    def stdout_text(self) -> Any:
         """Return standard output as a text stream for print(file=...); it raises what write_out raises."""
-        return _EnvText(self.write_out, self.stdout_encoding, self.stdout)
+        if self._out_text is None:
+            self._out_text = _env_text(self.write_out, self.stdout_encoding, lambda: self.stdout)
+        return self._out_text
 
-    def stderr_text(self) -> _EnvText:
+    def stderr_text(self) -> Any:
         """Return standard error as a text stream for print(file=...)."""
-        return _EnvText(self.write_err, self.stderr_encoding, self.stderr)
+        if self._err_text is None:
+            self._err_text = _env_text(self.write_err, self.stderr_encoding, lambda: self.stderr)
+        return self._err_text
 
     def read_stdin(self, first_byte_seconds: float) -> bytes | None:
         """Return all of standard input, or None for a terminal, a closed stream, no byte in time, or no byte at all.
@@ -1232,6 +1238,9 @@ FILES_MODE = 0o600  # a file that nobody else may read
 FILES_FOLDER_MODE = 0o700  # a folder that nobody else may enter
 FILES_STAGE_PREFIX = ".new-"  # begins the name of a file that is not finished
 FILES_LOCK_OFFSET = 2**30  # of the one byte that Windows locks: whoever asks may still read the text before it
+FILES_LOCK_ENDING = ".lock"  # of the name of a lock, which for the rest is that of the file it protects
+FILES_LOCK_START = b"process "  # begins the text of a lock; a number follows
+FILES_START = b'{"seq":0'  # begins a journal
 FILES_SEAL = b',"sha256":"'  # stands before the digest of a record
 FILES_SEAL_SIZE = len(FILES_SEAL) + 64 + 2  # with the digest and the end of the object
 
@@ -1433,8 +1442,10 @@ def _files_judge(state: os.stat_result, path: str) -> None:
     names = state.st_nlink - (_files_remove_twins(state, path) if state.st_nlink > 1 else 0)
     user = os.geteuid() if hasattr(os, "geteuid") else None
     copy = "run (umask 077; cp {old} {new} && mv -f {new} {old})"  # puts a private file in the place of a link
+    is_link = stat.S_ISLNK(state.st_mode)
     for wrong, why in (
-        (stat.S_ISLNK(state.st_mode), "is a link; " + copy),
+        (is_link and not os.path.isfile(path), "is a link to no regular file; put a regular file there"),
+        (is_link, "is a link; " + copy),
         (not stat.S_ISREG(state.st_mode), "is not a regular file; put a regular file there"),
         (user not in (None, state.st_uid), "belongs to another user; look at it, then run sudo chown {user} {old}"),
         (user is not None and mode & 0o077, "is open to other users (mode {mode:04o}); run chmod 600 {old}"),
@@ -1500,22 +1511,100 @@ def _files_private_directory(path: str) -> None:
     _files_judge_folder(state, path)
 
 
-def _files_open_writable(path: str, *names: str) -> int:
-    """Return a descriptor for reading and writing a private file, whatever its folder is; names: further flags.
+class _FilesOpen:
+    """An open file that no forked child keeps, and that is not mistaken for another one with its number.
 
-    Raises: FORBIDDEN, OSError, ValueError.
+    A lock is free when the last process that has the open file is gone, and a forked child has every open file, so the
+    child closes these before it does anything else. Whoever closes descriptors that are not his gives the number of
+    ours to the next file that he opens, so each use asks first.
+    """
+
+    __slots__ = ("_number", "place")
+    _all: set[_FilesOpen] = set()  #: what is open now: the children of a process are a matter of the process
+    _is_watching = False  #: whether children are told to close them
+
+    def __init__(self, descriptor: int = -1) -> None:
+        self._number = descriptor  #: the descriptor, or -1
+        self.place = (0, 0)  #: device and inode of its file
+        if descriptor >= 0:
+            self._all.add(self)
+            state = os.fstat(descriptor)
+            self.place = (state.st_dev, state.st_ino)
+            if not self._is_watching and hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=self._close_all)
+                _FilesOpen._is_watching = True
+
+    @staticmethod
+    def _close_all() -> None:
+        for opened in list(_FilesOpen._all):
+            opened.close()
+
+    def number(self) -> int:
+        """Return the descriptor. Raises: OSError where it is closed, or that of another file by now."""
+        state = os.fstat(self._number)
+        if (state.st_dev, state.st_ino) != self.place:
+            raise OSError(0, "the program has closed this file")
+        return self._number
+
+    def close(self, unlock: bool = False) -> None:
+        """Close the file, if it is ours and open; unlock: and free its lock, whoever else has the file open."""
+        try:
+            descriptor = self.number()
+            try:
+                if unlock:
+                    _files_flock(descriptor, "LOCK_UN")
+            finally:
+                os.close(descriptor)
+        except OSError:
+            pass  # nothing to close; or a network file system tells of what was not synced, which nobody relies on
+        self._number = -1
+        self._all.discard(self)
+
+
+def _files_open_own(path: str, check: Callable[[bytes, str], None], *names: str) -> _FilesOpen:
+    """Return a private file, opened with these flags, whatever its folder is.
+
+    check refuses a file that is not of the kind, told by its first bytes: nobody is to change the mode of another one.
+
+    Raises: FORBIDDEN, what check raises, OSError, ValueError.
     """
     try:
         _files_judge(os.lstat(path), path)  # for the words of the refusal, as in _files_open_private
     except FileNotFoundError:
         pass  # to be made, or missed by open
-    descriptor = os.open(path, os.O_RDWR | _files_flags("O_NOFOLLOW", "O_NONBLOCK", *names), FILES_MODE)
+    except Error:
+        check(_files_peek(path), path)
+        raise
+    descriptor = os.open(path, _files_flags("O_NOFOLLOW", "O_NONBLOCK", *names), FILES_MODE)
+    opened = _FilesOpen(descriptor)
     try:
         _files_judge(os.fstat(descriptor), path)
     except BaseException:
-        os.close(descriptor)
+        opened.close()
         raise
-    return descriptor
+    return opened
+
+
+def _files_read_start(descriptor: int) -> bytes:
+    """Return the first bytes of an open file: one more than the text of a lock has at most. Reads file."""
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return os.read(descriptor, FILES_SHOWN_CHARACTERS + 1)
+
+
+def _files_peek(path: str) -> bytes:
+    """Return the first bytes of a file if it is a regular one and can be read. Reads file."""
+    import stat
+
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return b""
+        descriptor = os.open(path, os.O_RDONLY | _files_flags("O_NOFOLLOW", "O_NONBLOCK"))
+        try:
+            return _files_read_start(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return b""
 
 
 def _files_sync(descriptor: int) -> None:
@@ -1583,16 +1672,25 @@ def _files_lock_holder(path: str) -> str | None:
     return "another process"
 
 
+def _files_check_lock(text: bytes, path: str) -> None:
+    """Refuse a file that is no lock, told by its first bytes: its text would be lost. Raises: CONFLICT."""
+    is_ours = text.startswith(FILES_LOCK_START) and text[len(FILES_LOCK_START) :][:1].isdigit()
+    is_ours = is_ours or not text.strip(b"\0")  # NULs: what a crash leaves
+    if not is_ours or len(text) > FILES_SHOWN_CHARACTERS:
+        raise Error("CONFLICT", f"{_json_show(path)} is no lock, for it has another content; move it away, or choose "
+                    "another name for the file to be locked")
+
+
 class _FilesLock:
     """A lock that one open file in the whole system holds, to be used with `with` or by take and free.
 
-    path: a private file beside what it protects, made when missing.
+    path: a private file beside what it protects, made when missing, in a folder that is there. If its name is that of
+    another file with ".lock" at its end, nothing but a regular file may stand there.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path  #: of the lock file
-        self._file = -1  #: descriptor that holds the lock, or -1
-        self._owner = 0  #: process that took it: a forked child has the same open file
+        self._held = _FilesOpen()  #: the open file that holds the lock
 
     def take(
         self,
@@ -1603,62 +1701,74 @@ class _FilesLock:
     ) -> None:
         """Take the lock, or wait for it as long as told (with a clock in seconds and a way to sleep).
 
-        Raises: LOCKED naming the holder, FORBIDDEN (the file is not private), OUTPUT_FAILED (it cannot be made).
+        Raises: LOCKED naming the holder, FORBIDDEN (the file is not private, or what it protects is no regular file),
+        CONFLICT (it is no lock), OUTPUT_FAILED (it cannot be made).
         """
         start = clock() if clock is not None else 0.0
         try:
+            self._check_protected()
             while not (self._try() or self._try()):  # twice: the file was replaced meanwhile, or somebody only looked
                 if sleep is None or clock is None or not clock() - start < wait_seconds:
                     holder = _files_lock_holder(self.path) or "another process"
                     raise Error("LOCKED", f"{_json_show(self.path)} is locked by {holder}; wait until it has ended")
                 sleep(FILES_LOCK_PAUSE_SECONDS)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            folder = _json_show(os.path.dirname(self.path) or os.curdir)
+            raise Error("OUTPUT_FAILED", f"cannot lock {_json_show(self.path)}, for there is no folder {folder}; make "
+                        "it, or choose another place") from error
         except (OSError, ValueError) as error:
             remedy = "choose a place that can be written"
             raise _files_failure("OUTPUT_FAILED", "lock", self.path, error, remedy) from error
 
+    def _check_protected(self) -> None:
+        """Refuse to make a lock beside what is no regular file. Raises: FORBIDDEN, ValueError."""
+        name = self.path[: -len(FILES_LOCK_ENDING)]
+        if not self.path.endswith(FILES_LOCK_ENDING) or not os.path.basename(name):
+            return  # the lock of a folder
+        if os.path.lexists(name) and not os.path.isfile(name):
+            raise Error("FORBIDDEN", f"{_json_show(name)} is not a regular file; use the path of one, or of nothing")
+
     def _try(self) -> bool:
         """Take the lock if it is free and its file still stands at the path."""
-        descriptor = _files_open_writable(self.path, "O_CREAT")
+        opened = _files_open_own(self.path, _files_check_lock, "O_RDWR", "O_CREAT")
         try:
+            descriptor = opened.number()
             if not _files_flock(descriptor, "LOCK_EX"):
                 return False
             if not os.path.samestat(os.fstat(descriptor), os.lstat(self.path)):
                 return False
+            _files_check_lock(_files_read_start(descriptor), self.path)
             if hasattr(os, "fchmod"):
                 os.fchmod(descriptor, FILES_MODE)  # the umask may have taken our own bits away
             self._name_holder(descriptor)
-            self._file, self._owner, descriptor = descriptor, os.getpid(), -1
+            self._held, opened = opened, _FilesOpen()
             return True
         except FileNotFoundError:
             return False  # deleted meanwhile
         finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+            opened.close()
 
     @staticmethod
     def _name_holder(descriptor: int) -> None:
         """Write who we are into the lock file. Writes file."""
         host = f" on {os.uname().nodename}" if hasattr(os, "uname") else ""
+        text = FILES_LOCK_START + f"{os.getpid()}{host}".encode("utf-8", "replace")
         try:
             os.ftruncate(descriptor, 0)
             os.lseek(descriptor, 0, os.SEEK_SET)
-            os.write(descriptor, f"process {os.getpid()}{host}".encode("utf-8", "replace"))
+            os.write(descriptor, text[:FILES_SHOWN_CHARACTERS])
         except OSError:
             pass  # a full disk: the lock holds without words
 
     def free(self) -> None:
-        """Free the lock; a forked child only lets go of it, for it belongs to the process that took it."""
-        descriptor, self._file = self._file, -1
-        if descriptor < 0:
-            return
+        """Free the lock; a forked child has none, for it belongs to the process that took it."""
         try:
-            if self._owner == os.getpid():
-                os.ftruncate(descriptor, 0)
-                _files_flock(descriptor, "LOCK_UN")  # closing is not enough while a forked child has the file open
-        except OSError:
-            pass
-        finally:
-            os.close(descriptor)
+            descriptor = self._held.number()
+            _files_check_lock(_files_read_start(descriptor), self.path)
+            os.ftruncate(descriptor, 0)
+        except (Error, OSError):
+            pass  # not held; or somebody has written into it
+        self._held.close(unlock=True)
 
     def __enter__(self) -> _FilesLock:
         self.take()
@@ -1707,10 +1817,34 @@ def _files_find_record(line: bytes, before: bytes) -> tuple[int, bytes]:
     return 0, b""
 
 
+def _files_check_journal(start: bytes, path: str) -> None:
+    """Refuse a file that is no journal, told by its first bytes, whatever is left of them. Raises: JOURNAL_DAMAGED."""
+    if start.strip(b"\0") and start[: len(FILES_START)] != FILES_START[: len(start)]:
+        raise Error("JOURNAL_DAMAGED", f"{_json_show(path)} is no journal, for it does not begin with "
+                    f"{FILES_START.decode()}; choose the path of a journal, or of no file")
+
+
+def _files_make_record(
+    record: Mapping[str, Any], place: tuple[int, int, bytes], text: str = ""
+) -> tuple[bytes, tuple[int, int, bytes]]:
+    """Return the line of a record and the place after it; place: offset, number and digest before. Pure.
+
+    Raises: _JsonFault.
+    """
+    from hashlib import sha256
+
+    offset, number, before = place
+    body = (_json_dumps({"seq": number, **record})[:-1] + text).encode()
+    digest = sha256(before + body).hexdigest().encode()
+    line = body + FILES_SEAL + digest + b'"}\n'
+    return line, (offset + len(line), number + 1, digest)
+
+
 class _FilesJournal:
     """Records that survive a crash; the lines above say how they are written and verified.
 
-    path: of the file. One writer at a time: whoever adds holds a lock. Records are objects without "seq" and "sha256".
+    path: of the file, where it stays as long as it is open: the run that writes it has it locked, so that no other run
+    gets in by another name of it. Records are objects without "seq" and "sha256".
     """
 
     def __init__(self, path: str) -> None:
@@ -1718,45 +1852,55 @@ class _FilesJournal:
 
         self.path = path  #: of the journal
         self.torn = 0  #: bytes of an unfinished record at the end, known after all records were read
-        self._file = -1  #: descriptor, or -1
+        self._file = _FilesOpen()  #: the open file
         self._decode = JSONDecoder().decode  #: not the strict reader: the digest vouches for what was written
-        self._end: tuple[int, int, bytes] | None = None  #: offset, number and digest before the next record to write
-        self._next = (0, 0, b"")  #: the same for the next record to add
-        self._queue: list[bytes] = []  #: lines that were added and not yet written
-        self._lead = b""  #: line end that the last record in the file lacks
+        #: What is to be written, and the place (offset, number, digest) after each line. The first one is in the file
+        #: already, but for a line end that it may lack; none: the end is not known yet. One step adds a line or takes
+        #: all of them away, so that an interrupt leaves no half.
+        self._queue: list[tuple[bytes, tuple[int, int, bytes]]] = []
         self._is_dirty = False  #: whether something behind the last record must be cut off first
 
     def create(self, header: Mapping[str, Any]) -> None:
-        """Make the journal with record 0, durable when this returns, and open it. Writes file.
+        """Make the journal with record 0, durable when this returns, and open it for writing. Writes file.
 
-        Raises: CONFLICT when something stands at the path, OUTPUT_FAILED, _JsonFault.
+        Raises: CONFLICT when something stands at the path, OUTPUT_FAILED, _JsonFault, and what open refuses with.
         """
         self.close()
-        self._end = self._next
-        self.add(header)
-        _files_write(self.path, b"".join(self._queue), durable=True, exclusive=True)
+        _files_write(self.path, _files_make_record(header, (0, 0, b""))[0], durable=True, exclusive=True)
         self.open()
 
-    def open(self) -> dict[str, Any]:
-        """Open an existing journal and return record 0.
+    def open(self, writable: bool = True) -> dict[str, Any]:
+        """Open an existing journal and return record 0; not writable: also one that a run is writing.
 
-        Raises: NOT_FOUND, FORBIDDEN (not private), JOURNAL_DAMAGED (record 0 is not whole), OUTPUT_FAILED.
+        Raises: NOT_FOUND, LOCKED, FORBIDDEN (not private), JOURNAL_DAMAGED (it is no journal, or record 0 is not
+        whole), OUTPUT_FAILED (it cannot be written), BAD_REQUEST (it cannot be read).
         """
         self.close()
         try:
-            self._file = _files_open_writable(self.path)
-            # What a killed process wrote may be in memory only, and the caller is going to rely on it.
-            _files_sync(self._file)
-            return next(self._scan())[1]
-        except Error:
-            self.close()
-            raise
+            try:
+                self._file = _files_open_own(self.path, _files_check_journal, "O_RDWR" if writable else "O_RDONLY")
+                _files_check_journal(_files_read_start(self._file.number()), self.path)
+                if writable:
+                    self._lock(self._file.number())
+                return next(self._scan())[1]
+            except BaseException:
+                self.close()
+                raise
         except FileNotFoundError as error:
             remedy = "give the path of a journal that exists"
             raise _files_failure("NOT_FOUND", "open", self.path, error, remedy) from error
         except (OSError, ValueError) as error:
-            remedy = "give a journal that this program may write"
-            raise _files_failure("OUTPUT_FAILED", "open", self.path, error, remedy) from error
+            code, remedy = ("OUTPUT_FAILED", "write") if writable else ("BAD_REQUEST", "read")
+            remedy = f"give a journal that this program may {remedy}"
+            raise _files_failure(code, "open", self.path, error, remedy) from error
+
+    def _lock(self, descriptor: int) -> None:
+        """Take the lock of the file, and make durable what is in it. Raises: LOCKED, OSError."""
+        if hasattr(os, "geteuid") and not _files_flock(descriptor, "LOCK_EX"):  # Windows would lock readers out
+            raise Error("LOCKED", f"journal {_json_show(self.path)} is locked by another process; wait until it has "
+                        "ended")
+        # What a killed process wrote may be in memory only, and the caller is going to rely on it.
+        _files_sync(descriptor)
 
     def records(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the offset and the content of each record after record 0, verified one by one. Reads file.
@@ -1778,20 +1922,17 @@ class _FilesJournal:
         size, _ = _files_find_record(line, before)
         return self._read(line[:size], "a record", offset)
 
-    def add(self, record: Mapping[str, Any]) -> int:
-        """Queue a record for the next flush and return the offset that it will have. Raises: _JsonFault."""
-        from hashlib import sha256
+    def add(self, record: Mapping[str, Any], text: str = "") -> int:
+        """Queue a record for the next flush and return the offset that it will have. Raises: _JsonFault.
 
-        if self._end is None:
+        text: further members as JSON text, each after a comma.
+        """
+        if not self._queue:
             for _ in self._scan():
                 pass
-        offset, number, before = self._next
-        body = _json_dumps({"seq": number, **record})[:-1].encode()
-        digest = sha256(before + body).hexdigest().encode()
-        line = body + FILES_SEAL + digest + b'"}\n'
-        self._queue.append(line)
-        self._next = (offset + len(line), number + 1, digest)
-        return offset
+        place = self._queue[-1][1]
+        self._queue.append(_files_make_record(record, place, text))
+        return place[0]
 
     def flush(self) -> None:
         """Write all that is queued, durable when this returns. Writes file.
@@ -1799,43 +1940,61 @@ class _FilesJournal:
         Raises: OUTPUT_FAILED; then the file ends where it did before, and what was queued is dropped.
         """
         interrupt = None
-        while self._queue and self._end is not None:
-            start = self._end[0] - len(self._lead)
+        while len(self._queue) > 1:
+            queue = self._queue
+            start = queue[0][1][0] - len(queue[0][0])
             try:
-                self._write(start, self._lead + b"".join(self._queue))
+                self._write(start, b"".join([line for line, _ in queue]))
             except KeyboardInterrupt as error:
                 interrupt = error  # what has happened is recorded first
+            except Error:
+                self._queue = queue[:1]
+                raise
             except OSError as error:
+                self._queue = queue[:1]
                 try:
-                    os.ftruncate(self._file, start)
+                    os.ftruncate(self._file.number(), start)
                 except OSError:
                     pass  # it is cut off before the next write
-                self._next, self._queue = self._end, []
                 remedy = "remove the cause, then go on with the same journal"
                 raise _files_failure("OUTPUT_FAILED", "write", self.path, error, remedy) from error
             else:
-                self._end, self._queue, self._lead, self.torn = self._next, [], b"", 0
+                self._queue = [(b"", queue[-1][1])]
+                self.torn = 0
         if interrupt is not None:
             raise interrupt
 
     def close(self) -> None:
         """Close the file; what is queued and not flushed is dropped."""
-        descriptor, self._file = self._file, -1
-        self._end, self._next, self._queue = None, (0, 0, b""), []
-        self._lead, self._is_dirty, self.torn = b"", False, 0
-        if descriptor >= 0:
-            os.close(descriptor)
+        self._file.close(unlock=True)
+        self._queue, self._is_dirty, self.torn = [], False, 0
+
+    def _check_path(self) -> int:
+        """Return the descriptor; refuse to write what no later run would find at the path.
+
+        Raises: OUTPUT_FAILED, OSError.
+        """
+        descriptor = self._file.number()
+        try:
+            state = os.lstat(self.path)
+            if (state.st_dev, state.st_ino) == self._file.place and state.st_nlink == 1:
+                return descriptor
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        raise Error("OUTPUT_FAILED", f"journal {_json_show(self.path)} was moved, replaced, removed or linked while it "
+                    "was in use; put it back, for without it what was done would be done again")
 
     def _write(self, start: int, data: bytes) -> None:
-        """Write data at an offset, as the new end of the file. Raises: OSError."""
+        """Write data at an offset, as the new end of the file. Raises: OUTPUT_FAILED, OSError."""
+        descriptor = self._check_path()
         if self._is_dirty:
-            os.ftruncate(self._file, start)
-            os.fsync(self._file)
+            os.ftruncate(descriptor, start)
+            os.fsync(descriptor)
         self._is_dirty = True
-        os.lseek(self._file, start, os.SEEK_SET)
+        os.lseek(descriptor, start, os.SEEK_SET)
         while data:
-            data = data[os.write(self._file, data) :]
-        _files_sync(self._file)
+            data = data[os.write(descriptor, data) :]
+        _files_sync(descriptor)
         self._is_dirty = False
 
     def _scan(self) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -1860,9 +2019,9 @@ class _FilesJournal:
             offset, number, digest = offset + size + 1, number + 1, after
         if number == 0:
             raise self._damage("record 0", 0)
-        if self._end is None:
-            self._end = self._next = (offset, number, digest)
-            self._lead, self.torn, self._is_dirty = lead, torn, torn > 0
+        if not self._queue:
+            self.torn, self._is_dirty = torn, torn > 0
+            self._queue = [(lead, (offset, number, digest))]
 
     def _lines(self, offset: int, block_bytes: int) -> Iterator[bytes]:
         """Yield the lines of the file from an offset on, with their line ends; the last one may have none."""
@@ -1871,8 +2030,9 @@ class _FilesJournal:
         pieces = []  # of one line
         while True:
             try:
-                os.lseek(self._file, offset, os.SEEK_SET)  # others read and write between two blocks
-                block = os.read(self._file, block_bytes)
+                descriptor = self._file.number()
+                os.lseek(descriptor, offset, os.SEEK_SET)  # others read and write between two blocks
+                block = os.read(descriptor, block_bytes)
             except OSError as error:
                 remedy = "give a journal that this program may read"
                 raise _files_failure("BAD_REQUEST", "read", self.path, error, remedy) from error
@@ -1898,10 +2058,11 @@ class _FilesJournal:
     def _damage(self, place: str, offset: int) -> Error:
         """Return the refusal of a journal whose sound part ends at this offset."""
         old, new = _files_shell(self.path), _files_shell(self.path + ".new")
-        remedy = f"run (umask 077; head -c {offset} {old} > {new} && mv -f {new} {old}) to lose what follows"
-        remedy = remedy if offset else "remove it to lose what it holds"
+        remedy = f"run (umask 077; head -c {offset} {old} > {new} && mv -f {new} {old})" if offset else "remove it"
+        lost = "what follows" if offset else "what it holds"
         message = f"journal {_json_show(self.path)} is damaged in {place} (sound up to byte {offset})"
-        return Error("JOURNAL_DAMAGED", f"{message}; restore it from a copy, or {remedy}")
+        return Error("JOURNAL_DAMAGED", f"{message}; restore it from a copy, or {remedy} to have {lost} forgotten, and "
+                     "done again by whoever works by it")
 # endregion FILES
 
 
@@ -1938,17 +2099,8 @@ PATHS_NAME_LATER = PATHS_NAME_FIRST | frozenset("._-")
 PATHS_STANDARD_DESCRIPTORS = 3  # 0, 1 and 2 belong to the streams, also while they are closed
 
 
-class _PathsUnconfined:
-    """The type of UNCONFINED."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "UNCONFINED"
-
-
 #: ``App(sandbox=nk.UNCONFINED)``: path arguments reach the function as typed, on every surface, also from models.
-UNCONFINED = _PathsUnconfined()
+UNCONFINED = _ErrorsMark("UNCONFINED")
 
 
 def _paths_refusal(text: str, why: str, remedy: str) -> Error:
@@ -1958,8 +2110,8 @@ def _paths_refusal(text: str, why: str, remedy: str) -> Error:
 
 def _paths_outside(text: str, root: str) -> Error:
     """Return the refusal of a path that leads out of the root. Pure."""
-    where = _json_show(root, FILES_SHOWN_CHARACTERS)
-    return _paths_refusal(text, f"leads outside the sandbox {where}", "give a path inside it")
+    return _paths_refusal(
+        text, f"leads outside the sandbox {_json_show(root, FILES_SHOWN_CHARACTERS)}", "give a path inside it")
 
 
 def _paths_check_text(text: object) -> None:
@@ -1981,8 +2133,8 @@ def _paths_check_text(text: object) -> None:
         raise _paths_refusal(text, "holds a character that no file name can have here", "leave it out") from None
     longest = max(map(len, parts))
     if longest > PATHS_COMPONENT_BYTES:
-        why = f"has a part of {longest:,} bytes, and a file name holds at most {PATHS_COMPONENT_BYTES}"
-        raise _paths_refusal(text, why, "shorten it")
+        raise _paths_refusal(text, f"has a part of {longest:,} bytes, and a file name holds at most "
+                             f"{PATHS_COMPONENT_BYTES}", "shorten it")
 
 
 def _paths_is_name(text: str) -> bool:
@@ -2043,8 +2195,8 @@ def _paths_step(folder: int, name: str, flags: int, text: str) -> int:
         except OSError:
             raise error from None
         if linked:
-            why = "goes through a link, and no link is followed here"
-            raise _paths_refusal(text, why, "give the path without links") from None
+            raise _paths_refusal(
+                text, "goes through a link, and no link is followed here", "give the path without links") from None
         raise
 
 
@@ -2055,8 +2207,8 @@ def _paths_check_file(state: os.stat_result, writing: bool, text: str) -> None:
     if _files_is_special(state.st_mode):
         raise _paths_refusal(text, "is a device, a pipe or a socket", "give a file")
     if writing and stat.S_ISREG(state.st_mode) and state.st_nlink != 1:
-        why = f"has {state.st_nlink} names (hard links), one of which may lie outside"
-        raise _paths_refusal(text, why, "copy the file and write to the copy")
+        raise _paths_refusal(text, f"has {state.st_nlink} names (hard links), one of which may lie outside",
+                             "copy the file and write to the copy")
 
 
 def _paths_open_file(folder: int, name: str, flags: int, text: str) -> int:
@@ -2110,8 +2262,8 @@ class Sandbox:
             #: tells this folder from any other
             self._state = os.stat(os.path.join(self.root, "") if self._descriptor < 0 else self._descriptor)
         except (OSError, ValueError):
-            why = "is not a folder that this program can enter; create it or name another"
-            raise RegistrationError(f"the sandbox {_json_show(root)} {why}") from None
+            raise RegistrationError(f"the sandbox {_json_show(root)} is not a folder that this program can enter; "
+                                    "create it or name another") from None
 
     def close(self) -> None:
         """Let go of the folder; the pinned functions refuse from here on. Closing twice is harmless."""
@@ -2136,8 +2288,8 @@ class Sandbox:
         _paths_check_text(text)
         size = len(os.fsencode(text))
         if size > PATHS_TEXT_BYTES:
-            why = f"has {size:,} bytes, and a path holds at most {PATHS_TEXT_BYTES:,}"
-            raise _paths_refusal(text, why, "shorten it")
+            raise _paths_refusal(
+                text, f"has {size:,} bytes, and a path holds at most {PATHS_TEXT_BYTES:,}", "shorten it")
         if text.startswith("~"):
             raise _paths_refusal(text, "begins with ~, which stands for no folder here", "write ./~ for such a name")
         fault = _paths_windows_fault(text) if os.name == "nt" else None
@@ -2152,15 +2304,14 @@ class Sandbox:
                 self._check_root()
                 raise _paths_outside(text, self.root)
             try:
-                special = _files_is_special(os.stat(full).st_mode)
+                if _files_is_special(os.stat(full).st_mode):
+                    raise _paths_refusal(text, "is a device, a pipe or a socket", "give a file or a folder")
             except (FileNotFoundError, NotADirectoryError):
-                special = False  # a new file
+                pass  # a new file
+            return inside
         except (OSError, RecursionError) as error:
             why = f"cannot be examined ({getattr(error, 'strerror', None) or 'too many links'})"
             raise _paths_refusal(text, why, "give a path that this program can look up") from None
-        if special:
-            raise _paths_refusal(text, "is a device, a pipe or a socket", "give a file or a folder")
-        return inside
 
     def _is_root(self, path: str) -> bool:
         """Tell whether a path, its own link not followed, is the very folder that is held."""
@@ -2182,25 +2333,25 @@ class Sandbox:
     def _check_root(self) -> None:
         """Refuse when what stands at the root's path is no longer the folder that is held."""
         if not self._is_root(self.root):
-            where = _json_show(self.root, FILES_SHOWN_CHARACTERS)
-            what = "was moved or replaced while this program ran"
-            raise Error("SANDBOX_ESCAPE", f"the sandbox {where} {what}; start the program again")
+            raise Error("SANDBOX_ESCAPE", f"the sandbox {_json_show(self.root, FILES_SHOWN_CHARACTERS)} was moved or "
+                        "replaced while this program ran; start the program again")
 
     def _parts(self, path: str) -> list[str]:
         """Return the names of a path below the root; refuse what a pinned walk cannot answer for."""
         if os.open not in os.supports_dir_fd:
-            why = "this system cannot open files below a held folder"
-            raise Error("FORBIDDEN", f"{why}; use the resolved path itself, which is checked but not pinned")
+            raise Error("FORBIDDEN", "this system cannot open files below a held folder; "
+                        "use the resolved path itself, which is checked but not pinned")
         if self._descriptor < 0:
             raise Error("FORBIDDEN", "the sandbox is closed; use it while the program runs")
         _paths_check_text(path)
         if ".." in path.split("/"):
             raise _paths_refusal(path, 'has a part ".."', "give the path without it")
-        top = self.root.rstrip("/") + "/"
-        if path.startswith("/") and not (path + "/").startswith(top):
-            raise _paths_outside(path, self.root)
+        top, below = self.root.rstrip("/") + "/", path
+        if path.startswith("/"):
+            if not (path + "/").startswith(top):
+                raise _paths_outside(path, self.root)
+            below = path[len(top) :]
         self._check_root()
-        below = (path + "/")[len(top) :] if path.startswith("/") else path
         return [part for part in below.split("/") if part not in ("", ".")]
 
     def _enter(self, path: str, root: bool) -> tuple[int, str]:
@@ -2641,12 +2792,12 @@ def _format_pattern(source: str, judge: bool = False) -> Any:
 
 def _format_translate(source: str) -> str:
     """Write an ECMA-262 pattern in the language of re. Pure. Raises: ValueError."""
-    names = _format_group_names(source)
+    backward = any("\\" + character in source for character in "k123456789")  # it may refer to its groups
+    names = _format_group_names(source) if backward or "(?<" in source else []
     pieces: list[str] = []
     opened: list[int] = []  # numbers of the open groups, 0 for one that captures nothing, -1 for a look-behind
     closed: set[int] = set()
     seen = 0  # capturing groups so far
-    backward = any("\\" + character in source for character in "k123456789")  # it may refer to its groups
     quantified = 2  # 0 after an atom, 1 after a quantifier, 2 where neither `*` nor a lazy `?` may stand
     at = 0
     while at < len(source):
@@ -2687,25 +2838,15 @@ def _format_translate(source: str) -> str:
 
 def _format_group_names(source: str) -> list[str]:
     """List the names of the capturing groups in order, "" for one without; references may stand before their group."""
-    names: list[str] = []
-    at, inside = 0, False
-    while at < len(source):
-        character = source[at]
-        if character == "\\":
-            at += 1
-        elif inside:
-            inside = character != "]"
-        elif character == "[":
-            inside = True
-        elif character == "(":
-            if source[at + 1 : at + 2] != "?":
-                names.append("")
-            elif source[at + 1 : at + 3] == "?<" and source[at + 3 : at + 4] not in ("=", "!"):
-                name = source[at + 3 :].partition(">")[0]
-                if name in names:
-                    raise ValueError("the group name %s stands twice" % name)
-                names.append(name)
-        at += 1
+    import re
+
+    bare = re.sub(r"(?s)\\.|\[(?:\\.|[^]\\])*", "x", source)  # without escapes and classes
+    names: list[str] = re.findall(r"\((?:(?!\?)|\?<(?![=!])([^>]*))", bare)
+    seen: set[str] = set()
+    for name in names:
+        if name and name in seen:
+            raise ValueError("the group name %s stands twice" % name)
+        seen.add(name)
     return names
 
 
@@ -3116,10 +3257,6 @@ def _schema_error(issues: Sequence[Issue], what: str = "Invalid input") -> Error
     return Error("VALIDATION_ERROR", what + ": " + "; ".join(lines), details=details)
 
 
-class _SchemaOver(Exception):
-    """The steps are used up."""
-
-
 class Validator:
     """A JSON Schema, compiled once: ``nk.Validator({"type": "integer"}).is_valid(3)``.
 
@@ -3171,7 +3308,7 @@ class Validator:
             message = "holds " + fault.reason
         except RecursionError:
             message = "is nested too deeply to be checked"
-        except _SchemaOver:
+        except TimeoutError:
             message = "takes too long to check against this schema"
         return [[("limits", "a value that can be checked", message), value]]
 
@@ -3235,13 +3372,15 @@ class _SchemaNode(dict):  # type: ignore[type-arg]
 
     def close(self) -> None:
         """Make the one test of each class; those of `inside` are made already."""
+        fans = bool(self.each or self.joined)
         for kind in SCHEMA_ANY:
             if kind in self:  # refused by `type`
                 continue
-            others = [maker(kind) for maker in self.each] + [part[kind] for part in self.joined]
-            tests = self.tests.get(kind, []) + [test for test in dict.fromkeys(others) if test is not None]
-            self[kind] = _schema_all(tests, bool(others))
-            first, late = self[kind], self.late.get(kind)
+            tests, late = self.tests.get(kind, []), self.late.get(kind)
+            if fans:
+                others = [maker(kind) for maker in self.each] + [part[kind] for part in self.joined]
+                tests = tests + [test for test in dict.fromkeys(others) if test is not None]
+            first = self[kind] = _schema_all(tests, fans)
             if late:
                 self[kind] = lambda value, state, a=first, b=late: (a and a(value, state)) or b(value, state)
 
@@ -3272,7 +3411,7 @@ def _schema_all(tests: Sequence[Callable[..., Any]], fans: bool) -> Callable[...
 def _schema_spend(state: list[int], steps: int) -> None:
     state[0] -= steps
     if state[0] < 0:
-        raise _SchemaOver
+        raise TimeoutError  # for whoever began the check
 
 
 def _schema_faults(node: _SchemaNode, value: Any, state: list[int]) -> Any:
@@ -3315,28 +3454,26 @@ class _SchemaCompiler:
             if count >= SCHEMA_NODES:
                 raise RegistrationError("the schema is faulty: it has more than %d parts" % SCHEMA_NODES)
             self.fill(node)
-        closed: set[int] = set()
+        closed: dict[int, bool] = {}
         for node in self.made:
             self.close(node, closed)
             del node.make  # with all documents and anchors
         return root
 
-    def close(self, start: _SchemaNode, closed: set[int]) -> None:
+    def close(self, start: _SchemaNode, closed: dict[int, bool]) -> None:
         """Close a node after those inside it, and refuse one that is inside itself."""
-        path = {id(start)}
-        stack = [(start, iter(start.inside))]
-        while stack and id(start) not in closed:
+        stack = [] if id(start) in closed else [(start, iter(start.inside))]
+        while stack:
             node, children = stack[-1]
+            closed[id(node)] = False  # it is on its way
             child = next(children, None)
             if child is None:
                 stack.pop()
-                path.remove(id(node))
-                closed.add(id(node))
+                closed[id(node)] = True
                 node.close()
-            elif id(child) in path:
+            elif not closed.get(id(child), True):
                 raise self.fail(child.where, "it applies to the same value without end")
             elif id(child) not in closed:
-                path.add(id(child))
                 stack.append((child, iter(child.inside)))
 
     def make_never(self, rule: Any) -> _SchemaNode:
@@ -3424,8 +3561,7 @@ class _SchemaCompiler:
         self.documents[uri] = (schema, uri)
         if isinstance(schema, dict):
             self.index(schema, uri, (20, None))
-            if isinstance(schema.get("$id"), str):
-                self.documents[uri] = (schema, self.enter(schema, uri))
+            self.documents[uri] = (schema, self.enter(schema, uri))
         return self.documents[uri]
 
     def find(self, reference: str, base: str, where: tuple[Any, ...]) -> tuple[Any, str]:
@@ -3439,17 +3575,17 @@ class _SchemaCompiler:
         if fragment[:1] == "/":
             for key in fragment[1:].split("/"):
                 schema = _schema_step(schema, key)
-                if isinstance(schema, dict) and isinstance(schema.get("$id"), str):
-                    base = self.enter(schema, base)
+                base = self.enter(schema, base)
         elif fragment:
             schema = self.anchors.get((base, fragment), SCHEMA_MISSING)
         if schema is SCHEMA_MISSING:
             raise self.fail(where, "%s refers to nothing" % _json_show(reference))
         return schema, base
 
-    def enter(self, schema: dict[str, Any], base: str) -> str:
-        """Return the URI of the resource that a schema with $id belongs to."""
-        name = schema["$id"].partition("#")[0]
+    def enter(self, schema: Any, base: str) -> str:
+        """Return the URI of the resource that a schema belongs to: its own, or that of what it stands in."""
+        name = schema.get("$id") if isinstance(schema, dict) else None
+        name = name.partition("#")[0] if isinstance(name, str) else ""
         if not name or (self.dialects[base][0] == 7 and "$ref" in schema):
             return base
         uri = _format_join_uri(base, name)
@@ -3467,8 +3603,7 @@ class _SchemaCompiler:
                 raise self.fail(where, "a schema is an object or a boolean, got " + _json_show(schema))
             if len(where) > SCHEMA_DEPTH_LEVELS:
                 raise self.fail(where[:2], "it is nested too deeply")
-            if not settled and isinstance(schema.get("$id"), str):
-                base = self.enter(schema, base)
+            base = base if settled else self.enter(schema, base)
             if base in self.dynamic:
                 bound = [name for name, _ in scope]
                 scope += tuple((name, base) for name in self.dynamic[base] if name not in bound)
@@ -3782,7 +3917,7 @@ def _schema_test_members(find: Callable[..., _SchemaNode], other: _SchemaNode, p
     def test(value: Any, state: Any) -> Any:
         left = state[0] - 1 - len(value) // 8  # a member is cheap, going into a value is not
         if left < 0:
-            raise _SchemaOver
+            raise TimeoutError
         state[0] = left
         faults = None
         for key, item in pairs(value):  # written out, since most of the time goes here
@@ -4111,17 +4246,7 @@ def _schema_metaschema(name: str) -> Any:
 #
 # Typed text (argv, environment, standard input) is read by _types_read_text before there is a call, value by value.
 
-
-class _TypesAbsent:
-    """What stands where there is no default: None is one."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "(absent)"
-
-
-TYPES_ABSENT = _TypesAbsent()
+TYPES_ABSENT = _ErrorsMark("(absent)")  # what stands where there is no default: None is one
 TYPES_FORMED = 2  # rank of dates, paths and other text that Python has a class for
 TYPES_KINDS = frozenset(("null", "boolean", "integer", "number", "string", "array", "object"))
 #: unions that need no reader: what JSON holds is what Python gets
@@ -4234,7 +4359,12 @@ def _types_given(arg: Arg, words: Iterable[str] = Arg.__slots__) -> list[str]:
     """Return those of these attributes of an Arg, of any copy of this module, that say something. Pure."""
     values = [(word, getattr(arg, word)) for word in words]
     return [word for word, value in values
-            if value is not None and value is not False and value != "" and type(value).__name__ != "_TypesAbsent"]
+            if value is not None and value is not False and value != "" and not _types_is_absent(value)]
+
+
+def _types_is_absent(value: Any) -> bool:
+    """Tell whether a value is TYPES_ABSENT, of any copy of this module. Pure."""
+    return type(value).__name__ == "_ErrorsMark" and repr(value) == "(absent)"
 
 
 class Field:
@@ -5683,7 +5813,7 @@ class _ShapesCompiler:
             field.required = not (typed_dict and optional)
             return field
         optional = optional or typed_dict and arg.optional
-        own = type(arg.default).__name__ != "_TypesAbsent"
+        own = not _types_is_absent(arg.default)
         if own and default is not TYPES_ABSENT:
             raise self.refuse("has two defaults, one of nk.Opt and one of Python; keep one of them")
         field.required = not optional and not arg.optional and default is TYPES_ABSENT
@@ -6139,7 +6269,7 @@ REG_STAR_FLAGS = 0x0C  # CO_VARARGS and CO_VARKEYWORDS
 REG_COMPOSING_WORDS = frozenset(("allOf", "anyOf", "oneOf", "$ref", "$dynamicRef"))  # a schema's fields hide in these
 
 #: The attributes of Command that are made by the first look at one of them.
-REG_COMPILED = ("input", "fields", "output", "prints", "passthrough", "takes_context", "_signature")
+REG_COMPILED = ("input", "fields", "output", "prints", "passthrough", "open_names", "takes_context", "_signature")
 
 #: Words that look like plurals and are none.
 REG_SINGULAR_WORDS = (
@@ -6240,6 +6370,10 @@ class Outcome:
         self.written = written  #: what the handler wrote to ctx.stdout and ctx.stderr, None where nothing
         self.digest = digest  #: digest of the admitted call where one was computed
         self.result = result  #: what the handler returned, before it became JSON
+
+    def __repr__(self) -> str:
+        how = f"{self.error.code}: {self.error.message}" if self.error is not None else "ok" if self.ok else "not ok"
+        return f"<Outcome {how}, exit {self.exit_code}>"
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object of an answer: ok, exitCode, data or error, and written where something was. Pure."""
@@ -6379,8 +6513,8 @@ class Command:
     """A function under a name. Decorators make these; build one yourself to register a raw JSON Schema.
 
     The keyword arguments are those of ``command`` and ``native``; handler takes one dict where ``input`` is given.
-    input, fields, output, prints, passthrough and takes_context are made by the first look at one of them, which may
-    raise REGISTRATION_ERROR too.
+    input, fields, output, prints, passthrough, open_names and takes_context are made by the first look at one of
+    them, which may raise REGISTRATION_ERROR too.
     """
 
     help: str | None = None  #: text in place of the docstring
@@ -6404,6 +6538,7 @@ class Command:
     output: Shape | None  #: what the result must be, None where nothing is declared
     prints: bool  #: a native command without a result, which writes to stdout itself
     passthrough: str | None  #: the field that collects unknown options, None where they are refused
+    open_names: frozenset[str]  #: fields that a model may give: all but secrets
     takes_context: bool  #: whether the handler sees the Ctx of its call
     _signature: Any
 
@@ -6516,6 +6651,7 @@ class Command:
                                f"give {field.name} a default")
         silent = self.lines or output is None or self.returns is None and signature.returns_none
         self.output, self.prints = output, self.native and silent
+        self.open_names = frozenset(field.name for field in fields if not field.secret)
         self.takes_context = (self._context if self._raw is not None else signature.context) is not None
         self.input, self.fields, self.passthrough, self._signature = shape, fields, signature.var_keyword, signature
 
@@ -6881,8 +7017,8 @@ def _reg_near(text: str, names: Sequence[str]) -> list[str]:
 
 # region ARGV -- tokens to values, never argparse
 # needs: LIMITS ERRORS JSON ENV TYPES REG
-# Pure: tokens and a grammar go in, values and the sentences of every independent fault come out. No prefix of a name
-# ever stands for the name. A grammar is made once per command; reading a line is then one loop over its tokens.
+# Tokens go in, values and the sentences of every independent fault come out; nothing else is read or changed. No prefix
+# of a name ever stands for the name. What may stand on a line is found out once; reading is one loop over the tokens.
 #
 #     line      = { option of the framework or application } [ command ] { option | word } [ "--" { word } ]
 #     option    = "--" name [ value | "=" text | ":=" json ] | "--no-" boolean | "-" letter [ value | "=" text ]
@@ -6919,28 +7055,26 @@ class _ArgvOption:
     """What a name on the line stands for: where its value goes and how its text is read."""
 
     def __init__(
-        self, name: str, shown: str, home: int, schema: Any, root: Any, field: Field | None, path: Sequence[str] = ()
+        self, field: Field, home: int, root: Any, shown: str = "", path: Sequence[str] = (), part: Any = None
     ) -> None:
-        self.name = name  #: key in its home
-        self.shown = shown  #: canonical spelling, safe to print
+        self.field = field  #: the field it gives a value to, whole or a part
+        self.name = field.name  #: key in its home
         self.home = home  #: index of the home in a line's homes
-        self.schema = schema  #: JSON Schema of the value
         self.root = root  #: where references in schema lead
-        self.field = field  #: the field it gives a value to, whole or a part; None for the framework's
-        self.place: tuple[Any, ...] = (home, name, *path)  #: where the value goes: home, name, then keys of a part
-        kind = _argv_type(schema)
-        kind = kind if isinstance(kind, str) else "".join(_types_kinds(schema, root) - {"null"})
+        self.shown = shown  #: canonical spelling, safe to print
+        self.schema = part if path else field.schema  #: JSON Schema of the value
+        self.place: tuple[Any, ...] = (home, field.name, *path)  #: where the value goes: home, name, keys of a part
+        kind = _argv_type(self.schema)
+        kind = kind if isinstance(kind, str) else "".join(_types_kinds(self.schema, root) - {"null"})
         self.kind = ARGV_KINDS.get(kind, ARGV_VALUE)  #: one of the five kinds; several types have none of their own
         #: text of the whole value -> JSON value; raises _TypesUnreadable
-        self.read = _argv_read_flag if self.kind == ARGV_FLAG else self.reader(schema)
+        self.read = _argv_read_flag if self.kind == ARGV_FLAG else self.reader(self.schema)
 
     @property
     def secret(self) -> bool:
         """Whether a fault must not repeat the value; an undeclared one may be a secret under a mistyped name."""
-        field = self.field
-        shape = field.shape if field is not None else None
-        declared = field is not None and field.secret or shape is not None and shape.has_role("secret")
-        return declared or self.kind == ARGV_EXTRA
+        shape = self.field.shape
+        return self.field.secret or self.kind == ARGV_EXTRA or shape is not None and shape.has_role("secret")
 
     def element(self, number: int) -> Callable[[str], Any]:
         """Return what reads the text of one element of an array; each may have a schema of its own."""
@@ -6951,7 +7085,7 @@ class _ArgvOption:
 
         Short digits, which are what is mostly typed, need none of the care that _types_read_text takes.
         """
-        kind, loose, root = _argv_type(schema), self.field and self.field.path, self.root
+        kind, loose, root = _argv_type(schema), self.field.path, self.root
         room = JSON_DEPTH_LEVELS - len(self.place)  # what is around the value has levels too
         if kind == "string":
             return str if loose else _argv_read_text
@@ -6975,8 +7109,8 @@ class _ArgvOption:
         return read_number if kind in ("integer", "number") else read
 
 
-class _ArgvGrammar:
-    """Everything that may stand on the line of one command, looked up by its spelling. Made once, read often.
+class _ArgvLine:
+    """One line: everything that may stand on it, looked up by its spelling, and what came of reading it.
 
     fields None: the command is not known, and only framework and application options are taken. leading: the part of
     the line before the command, where --version is an option and --help takes a text to search for.
@@ -6985,9 +7119,9 @@ class _ArgvGrammar:
     def __init__(
         self,
         *,
-        name: str,
-        fields: Sequence[Field] | None,
-        root: Any,
+        name: str = "",
+        fields: Sequence[Field] | None = None,
+        root: Any = True,
         app_fields: Sequence[Field] = (),
         app_root: Any = True,
         aliases: Mapping[str, str] | None = None,
@@ -6999,19 +7133,22 @@ class _ArgvGrammar:
         self.known = fields is not None  #: whether the command's fields are known
         self.leading = leading  #: whether this is the part before the command
         self.words: dict[str, _ArgvOption] = {}  #: spelling with its dashes -> option
-        self.negatives: dict[str, _ArgvOption] = {}  #: --no-name -> boolean option
         self.positionals: list[_ArgvOption] = []  #: options that words fill, in order
         self.tail: _ArgvOption | None = None  #: the last of them where it takes every further word
-        self.rest = False  #: whether the tail takes options too, from its first word on
         self._add_framework()
-        self._add_fields(app_fields, app_root, ARGV_GLOBALS, ())
-        own = self._add_fields(fields or (), root, ARGV_ARGS, (aliases or {}).items())
+        #: name of a field of the application -> its option
+        self.shared = self._add_fields(app_fields, app_root, ARGV_GLOBALS, {})
+        #: name of a field of the command -> its option
+        self.own = own = self._add_fields(fields or (), root, ARGV_ARGS, aliases or {})
         for field, _, variadic in _argv_usage(fields or (), positionals, root, passthrough):
             self.positionals.append(own[field.name])
-            if variadic:
-                self.tail, self.rest = own[field.name], field.rest
+            self.tail = own[field.name] if variadic else None
+        self.rest = self.tail is not None and self.tail.field.rest  #: whether the tail takes options too, from then on
         #: option of the field that collects unknown options
-        self.collector = own[passthrough] if passthrough in own and passthrough is not None else None
+        self.collector = own[passthrough] if passthrough in own else None
+        #: --no-name -> boolean option
+        self.negatives = {"--no-" + word[2:]: option for word, option in self.words.items()
+                          if option.kind in (ARGV_FLAG, ARGV_HELP) and word[:2] == "--"}
         odd = any("=" in word for word in self.words)
         #: what usual cases need, where no name holds "=": spelling -> whether it is a boolean, name, home and reader
         self.plain = {
@@ -7020,57 +7157,49 @@ class _ArgvGrammar:
         }
         self.longest = max(map(len, self.words)) + 2  #: where a declared name with ":=" ends at the latest
 
-    def _add(self, word: str, option: _ArgvOption) -> None:
-        """Enter an option under a spelling that is still free."""
-        if word != "--" and self.words.setdefault(word, option) is option and option.kind in (ARGV_FLAG, ARGV_HELP):
-            self.negatives.setdefault("--no-" + word[2:], option)
-
     def _add_framework(self) -> None:
         for name, form, _, _ in REG_OPTIONS:
-            schema = {"type": "boolean" if form == "boolean" else "string"}
-            option = _ArgvOption(name.replace("-", "_"), "--" + name, ARGV_OPTIONS, schema, True, None)
+            field = Field(name.replace("-", "_"), {"type": "boolean" if form == "boolean" else "string"})
+            field.path = name == "output-dir"
+            option = _ArgvOption(field, ARGV_OPTIONS, True, "--" + name)
             if name in ARGV_FRAMEWORK:
                 option.read = _argv_framework_reader(*ARGV_FRAMEWORK[name])
             if name == "help":
                 self.words["-h"] = option
                 option.kind = ARGV_HELP
             if name != "version" or self.leading:
-                self._add(option.shown, option)
+                self.words[option.shown] = option
 
     def _add_fields(
-        self, fields: Sequence[Field], root: Any, home: int, aliases: Iterable[tuple[str, str]]
+        self, fields: Sequence[Field], root: Any, home: int, aliases: Mapping[str, str]
     ) -> dict[str, _ArgvOption]:
         """Enter fields: every exact name, each free name with `_` written `-`, the command's `--.name`, the aliases."""
-        made = {field.name: _ArgvOption(field.name, "", home, field.schema, root, field) for field in fields}
+        made = {field.name: _ArgvOption(field, home, root) for field in fields}
         dashed: dict[str, _ArgvOption | None] = {}
         for name, option in made.items():
-            self._add("--" + name, option)
+            self.words.setdefault("--" + name, option)
             word = "--" + name.replace("_", "-")
             dashed[word] = None if word in dashed else option
         for word, only in dashed.items():
             if only is not None:
-                self._add(word, only)
-        for field in fields:
-            option, word = made[field.name], "--" + field.public_name
+                self.words.setdefault(word, only)
+        self.words.pop("--", None)  # a field without a name
+        for name, option in made.items():
+            word, exact = "--" + option.field.public_name, "--." + name
             if home == ARGV_ARGS:
-                self._add("--." + field.name, option)
-            option.shown = _argv_safe(word if self.words.get(word) is option else "--." + field.name)
-        for letter, name in [*aliases, *((field.alias or "", field.name) for field in fields)]:
+                self.words.setdefault(exact, option)
+            option.shown = _argv_safe(word if self.words.get(word) is option else exact)
+        for letter, name in [*aliases.items(), *((field.alias or "", field.name) for field in fields)]:
             if letter and name in made:
                 self.words.setdefault("-" + letter, made[name])
         return made
 
-
-class _ArgvLine:
-    """One line as it is read, and what came of it."""
-
-    command: str | None = None  #: of a route: the command's word or the default's name; None: none is called
-    version = False  #: of a route: whether the version is asked for
-    help: str | None = None  #: None: not asked; "": asked; else the text to search for
-    unknown = False  #: whether a name was not understood, so that words may stand in wrong places
-
-    def __init__(self, grammar: _ArgvGrammar) -> None:
-        self.grammar = grammar  #: what may stand here
+    def begin(self) -> None:
+        """Forget what was read."""
+        self.command: str | None = None  #: of a route: the command's word or the default's name; None: none is called
+        self.version = False  #: of a route: whether the version is asked for
+        self.help: str | None = None  #: None: not asked; "": asked; else the text to search for
+        self.unknown = False  #: whether a name was not understood, so that words may stand in wrong places
         self.tokens: list[str] = []  #: of a route: every other token, order kept
         self.args: dict[str, Any] = {}  #: the command's fields that were given, read
         self.globals: dict[str, Any] = {}  #: the application's options that were given, read
@@ -7081,7 +7210,7 @@ class _ArgvLine:
         self.parts: set[tuple[Any, ...]] = set()  #: places of the objects that are given in parts
         #: place of an array -> the object it goes into, its option, and what was given for each element
         self.lists: dict[tuple[Any, ...], tuple[dict[str, Any], _ArgvOption, list[tuple[Any, ...]]]] = {}
-        self.words: list[int] = []  #: tokens that wait for a place
+        self.waiting: list[int] = []  #: tokens that wait for a place
         self.found: list[tuple[int, bool, str]] = []  #: faults: token, whether of an application option, sentence
 
     def add_fault(self, index: int, sentence: str, option: _ArgvOption | None = None) -> None:
@@ -7123,14 +7252,12 @@ def _argv_framework_reader(kind: str, expected: str) -> Callable[[str], Any]:
     """Return what reads the text of an option of ARGV_FRAMEWORK."""
 
     def read(text: str) -> Any:
-        value: Any = None
         try:
-            if kind == "array":
-                value = tuple(name.strip() for name in _argv_read_text(text).split(",") if name.strip())
-            else:
-                value = _types_read_text({"type": kind}, text, True)
+            value: Any = (
+                tuple(name.strip() for name in _argv_read_text(text).split(",") if name.strip())
+                if kind == "array" else _types_read_text({"type": kind}, text, True))
         except _TypesUnreadable:
-            pass
+            value = None
         if not value or kind in ("integer", "number") and value < 0:
             raise _TypesUnreadable(expected)
         return value
@@ -7181,20 +7308,20 @@ def _argv_expects(shown: str, expected: str, text: str, secret: bool) -> str:
 
 def _argv_spelled(option: _ArgvOption, head: str) -> str:
     """Return an option as the user spelled it, with its full name beside an alias; <name> for a word. Pure."""
-    if not head and option.field is not None:
+    if not head:
         return f"<{_argv_safe(option.field.public_name)}>"
     return option.shown if head[:2] == "--" else f"{head} ({option.shown})"
 
 
 def _argv_unknown(line: _ArgvLine, head: str) -> str:
     """Return the sentence for a name that nothing declares; never with the value beside it or attached to it."""
-    grammar, words, letter = line.grammar, line.grammar.words, head[:2]
+    words, letter = line.words, head[:2]
     if letter != "--":
         if letter in words:
             return f"{letter} stands apart from other letters; a value follows it as {letter} VALUE or {letter}=VALUE"
         letters = ", ".join(sorted(word for word in words if len(word) == 2))
         return f"unknown option {letter}; the short options are {letters}"
-    hint = f"{grammar.name} --help lists all of them" if grammar.known else "a command's options stand after its name"
+    hint = f"{line.name} --help lists all of them" if line.known else "a command's options stand after its name"
     if len(line.found) < ARGV_FAULTS:
         near = _reg_near(head[2:], list({option.shown[2:]: True for option in words.values()}))
         hint = f"did you mean --{' or --'.join(near)}?" if near else hint
@@ -7219,23 +7346,23 @@ def _argv_find(line: _ArgvLine, index: int, token: str) -> tuple[_ArgvOption | N
 
     No option, where nothing is called so; that is a fault unless the command itself is not known.
     """
-    grammar, words, long, cut = line.grammar, line.grammar.words, token[:2] == "--", 0
+    words, long, cut = line.words, token[:2] == "--", 0
     if token in words:
         return words[token], token, None, False
-    root = grammar.collector if long else None
-    for at, sign in enumerate(token[: grammar.longest]):  # a declared name may itself hold such a sign
+    root = line.collector if long else None
+    for at, sign in enumerate(token[: line.longest]):  # a declared name may itself hold such a sign
         name = token[:at]
-        if sign == "=" and name in words:
-            return words[name], name, token[at + 1 :], False
-        if sign == "=" and long and name[-1] == ":" and name[:-1] in words:
-            return words[name[:-1]], name[:-1], token[at + 1 :], True
-        if sign == "." and long and name in words:
+        if sign == "=":
+            assigned = long and name not in words and name[-1:] == ":"
+            head = name[:-1] if assigned else name
+            if head in words:
+                return words[head], head, token[at + 1 :], assigned
+        elif sign == "." and long and name in words:
             root, cut = words[name], at + 1
     head, equals, rest = token.partition("=")
-    text = rest if equals else None
-    assigned = text is not None and long and head[-1:] == ":"
-    head = head[:-1] if assigned else head
-    option = grammar.negatives.get(head)
+    assigned = bool(equals) and long and head[-1:] == ":"
+    head, text = head[:-1] if assigned else head, rest if equals else None
+    option = line.negatives.get(head)
     if option is not None:
         if text is not None:
             line.add_fault(index, f"{_argv_safe(head)} takes no value; write {option.shown}=true or =false", option)
@@ -7244,7 +7371,7 @@ def _argv_find(line: _ArgvLine, index: int, token: str) -> tuple[_ArgvOption | N
         option = _argv_find_part(line, index, root, head[cut:].split("."), f"{root.shown}.{_argv_safe(head[cut:])}")
     elif root is not None and len(head) > 2:
         option = _argv_find_part(line, index, root, [head[2:]], _argv_safe(head))
-    elif grammar.known:
+    elif line.known:
         line.add_fault(index, _argv_unknown(line, head))
     line.unknown = line.unknown or option is None and text is None
     return option, head, text, assigned
@@ -7266,8 +7393,8 @@ def _argv_find_part(
     if wrong:
         line.add_fault(index, f"{shown} {wrong}", root)
         return None
-    option = _ArgvOption(root.name, shown, root.home, schema, root.root, root.field, path)
-    if root is line.grammar.collector and schema == {}:
+    option = _ArgvOption(root.field, root.home, root.root, shown, path, schema)
+    if root is line.collector and schema == {}:
         option.kind = ARGV_EXTRA
     return option
 
@@ -7284,16 +7411,18 @@ def _argv_take(
     if assigned and option.home == ARGV_OPTIONS:
         line.add_fault(index, f"{option.shown} does not take :=; write = in its place")
         return after
-    if text is None and option.kind in (ARGV_FLAG, ARGV_HELP):
-        needle = option.kind == ARGV_HELP and line.grammar.leading and not _argv_is_option(following)
-        text = following if needle or following in ARGV_NEXT_WORDS else None
-        after += text is not None
-    elif text is None and _argv_is_value(following):
-        text = following
-        after += 1
-    elif text is None and option.kind != ARGV_EXTRA:
-        line.add_fault(index, f"{_argv_spelled(option, head)} requires a value, as in {_argv_safe(head)}=VALUE", option)
-        return after
+    if text is None:
+        takes = _argv_is_value(following)
+        if option.kind in (ARGV_FLAG, ARGV_HELP):
+            needle = option.kind == ARGV_HELP and line.leading and not _argv_is_option(following)
+            takes = needle or following in ARGV_NEXT_WORDS
+        elif not takes and option.kind != ARGV_EXTRA:
+            wanted = f"requires a value, as in {_argv_safe(head)}=VALUE"
+            line.add_fault(index, f"{_argv_spelled(option, head)} {wanted}", option)
+            return after
+        if takes:
+            text = following
+            after += 1
     if option.kind == ARGV_HELP:
         asked = TYPES_BOOLEANS.get((text or "true").lower(), text)
         if asked is not False:
@@ -7304,87 +7433,86 @@ def _argv_take(
 
 
 def _argv_put(line: _ArgvLine, option: _ArgvOption, use: tuple[Any, ...]) -> None:
-    """Give an option what stands on the line for it: one element more, or its only value."""
+    """Give an option what stands on the line for it: one element more, or its only value.
+
+    A value that is already there, around it or in it, is a fault.
+    """
+    place, node, overlaps, wrong = option.place, line.homes[option.home], False, ""
     many = option.kind == ARGV_EXTRA or option.kind == ARGV_LIST and not use[3]
-    if many and option.place in line.lists:
-        line.lists[option.place][2].append(use)
+    if many and place in line.lists:
+        line.lists[place][2].append(use)
         return
-    node = _argv_open(line, option, use[0])
-    if many and node is not None:
-        line.lists[option.place] = node, option, [use]
-    elif node is not None:
-        node[option.place[-1]] = _argv_value(line, option, use)
-
-
-def _argv_open(line: _ArgvLine, option: _ArgvOption, index: int) -> dict[str, Any] | None:
-    """Return the object that a value goes into; None, and a fault, where a value is there, around it or in it."""
-    place, node = option.place, line.homes[option.home]
     for end, key in enumerate(place[1:-1], 2):
         if key in node and place[:end] not in line.parts:
+            overlaps = True
             break
         line.parts.add(place[:end])
         node = node.setdefault(key, {})
+    if overlaps or place[-1] in node and place in line.parts:
+        wrong = "overlaps a value given before; give the whole or its parts"
+    elif place[-1] in node:
+        wrong = "is given more than once" + "; := gives the whole array" * (option.kind == ARGV_LIST)
+    if wrong:
+        line.add_fault(use[0], f"{option.shown} {wrong}", option)
+        return
+    node[place[-1]] = None  # what comes later finds its place taken
+    if many:
+        line.lists[place] = node, option, [use]
     else:
-        if place[-1] not in node:
-            node[place[-1]] = None
-            return node
-        if place not in line.parts:
-            form = "; := gives the whole array" if option.kind == ARGV_LIST else ""
-            line.add_fault(index, f"{option.shown} is given more than once{form}", option)
-            return None
-    line.add_fault(index, f"{option.shown} overlaps a value given before; give the whole or its parts", option)
-    return None
+        node[place[-1]] = _argv_value(line, option, use)
 
 
 # Words, and where they go
 
 
+def _argv_unset(line: _ArgvLine) -> list[_ArgvOption]:
+    return [option for option in line.positionals if option.name not in line.args]
+
+
 def _argv_take_words(line: _ArgvLine, tokens: Sequence[str], index: int) -> int:
     """Take a word, or after "--" all that follow, and return the index after it."""
-    grammar, literal = line.grammar, tokens[index] == "--"
+    literal = tokens[index] == "--"
     after = len(tokens) if literal else index + 1
-    if grammar.known and not grammar.rest:
-        line.words.extend(range(index + literal, after))
-    elif grammar.known:
-        # A rest field may begin here and end the options, so that each word finds its place at once.
-        if [option for option in grammar.positionals if option.name not in line.args][:1] == [grammar.tail]:
-            after = len(tokens)
+    if line.known and not line.rest:
+        line.waiting.extend(range(index + literal, after))
+    elif line.known:
+        if _argv_unset(line)[:1] == [line.tail]:
+            after = len(tokens)  # a rest field begins here and ends the options
         _argv_place(line, tokens, range(index + literal, after))
     return after
 
 
 def _argv_place(line: _ArgvLine, tokens: Sequence[str], words: Sequence[int]) -> None:
     """Give words to the positional fields that nothing has set, in order; the tail takes all that remain."""
-    grammar, args = line.grammar, line.args
-    waiting = [option for option in grammar.positionals if option.name not in args]
-    for number, index in enumerate(words):
-        if number == len(waiting):
-            line.add_fault(index, _argv_surplus(grammar, tokens[index]))
+    unset = _argv_unset(line)
+    for option, index in zip(unset, words):
+        if option is line.tail:
+            uses = [(at, "", tokens[at], False) for at in words[len(unset) - 1 :]]
+            line.args[option.name] = _argv_elements(line, option, uses)
             return
-        option = waiting[number]
-        if option is grammar.tail:
-            args[option.name] = _argv_elements(line, option, [(at, "", tokens[at], False) for at in words[number:]])
-            return
-        args[option.name] = _argv_value(line, option, (index, "", tokens[index], False))
+        line.args[option.name] = _argv_value(line, option, (index, "", tokens[index], False))
+    if len(words) > len(unset):
+        index = words[len(unset)]
+        line.add_fault(index, _argv_surplus(line, tokens[index]))
 
 
-def _argv_surplus(grammar: _ArgvGrammar, word: str) -> str:
+def _argv_surplus(line: _ArgvLine, word: str) -> str:
     """Return the sentence for a word that no positional field can take; it may be a secret in a wrong place. Pure."""
-    labels = [_argv_spelled(option, "") for option in grammar.positionals]
-    if grammar.tail is not None:
-        return f"{labels[-1][:-1]}...> and {grammar.tail.shown} are both given; use one form"
-    secrets = any(option.secret for option in grammar.words.values())
+    labels = [_argv_spelled(option, "") for option in line.positionals]
+    if line.tail is not None:
+        return f"{labels[-1][:-1]}...> and {line.tail.shown} are both given; use one form"
+    secrets = any(option.secret for option in line.words.values())
     what = "" if secrets else " " + _json_show(word, ERRORS_QUOTED_CHARACTERS)
-    return f"unexpected argument{what}; {grammar.name} takes {' '.join(labels) or 'no positional arguments'}"
+    return f"unexpected argument{what}; {line.name} takes {' '.join(labels) or 'no positional arguments'}"
 
 
 # The whole line
 
 
-def _argv_parse(tokens: Sequence[str], grammar: _ArgvGrammar) -> _ArgvLine:
-    """Read the tokens of a command, its own name left out. Pure; linear in the tokens; raises nothing."""
-    line = _ArgvLine(grammar)
-    plain, homes, next_words, index, count = grammar.plain, line.homes, ARGV_NEXT_WORDS, 0, len(tokens)
+def _argv_parse(tokens: Sequence[str], line: _ArgvLine) -> _ArgvLine:
+    """Read the tokens of a command, its own name left out, into a line. Linear in the tokens; raises nothing."""
+    line.begin()
+    plain, homes, next_words, index, count = line.plain, line.homes, ARGV_NEXT_WORDS, 0, len(tokens)
     while index < count:
         token = tokens[index]
         entry, after, text = plain.get(token), index + 1, "-"
@@ -7410,8 +7538,8 @@ def _argv_parse(tokens: Sequence[str], grammar: _ArgvGrammar) -> _ArgvLine:
             index = _argv_take(line, tokens, index, _argv_find(line, index, token))
         else:
             index = _argv_take_words(line, tokens, index)
-    if line.words and not line.unknown:
-        _argv_place(line, tokens, line.words)
+    if line.waiting and not line.unknown:
+        _argv_place(line, tokens, line.waiting)
     _argv_finish(line)
     return line
 
@@ -7419,26 +7547,19 @@ def _argv_parse(tokens: Sequence[str], grammar: _ArgvGrammar) -> _ArgvLine:
 def _argv_finish(line: _ArgvLine) -> None:
     """Make each array of its elements, and put the faults in order."""
     for node, option, uses in line.lists.values():
-        if option.kind == ARGV_EXTRA:
-            value = [_argv_value(line, option, use) for use in uses]
-            value = value if len(value) > 1 else value[0]
-        elif len(uses) == 1 and str(uses[0][2])[:1] == "[":
-            value = _argv_value(line, option, uses[0])
-        else:
-            value = _argv_elements(line, option, uses)
-        node[option.place[-1]] = value
+        whole = len(uses) == 1 and (option.kind == ARGV_EXTRA or str(uses[0][2])[:1] == "[")
+        read = _argv_value(line, option, uses[0]) if whole else _argv_elements(line, option, uses)
+        node[option.place[-1]] = read
     line.options.help = line.help
     if line.found:
-        found = sorted(line.found, key=lambda fault: fault[0])
-        line.global_faults = _argv_first([sentence for _, shared, sentence in found if shared])
-        line.faults = line.global_faults
-        if line.help is None:
-            line.faults = _argv_first([sentence for _, _, sentence in found])
+        line.found.sort(key=lambda fault: fault[0])
+        line.global_faults = _argv_told(line, True)
+        line.faults = _argv_told(line, line.help is not None)
 
 
-def _argv_first(faults: Sequence[str]) -> list[str]:
-    """Return so many faults as a person reads, each once. Pure."""
-    faults = list(dict.fromkeys(faults))
+def _argv_told(line: _ArgvLine, shared_alone: bool) -> list[str]:
+    """Return so many faults, of all options or of the application's alone, as a person reads, each once. Pure."""
+    faults = list(dict.fromkeys(sentence for _, shared, sentence in line.found if shared or not shared_alone))
     more = len(faults) - ARGV_FAULTS
     return faults if more <= 0 else [*faults[:ARGV_FAULTS], f"and {more} more faults of this line"]
 
@@ -7452,9 +7573,8 @@ def _argv_route(
     default's; an option that neither knows begins the line of the default command where there is one. Faults are told
     only where no command is called: the command's own line finds them again.
     """
-    line = _ArgvLine(
-        _ArgvGrammar(name="", fields=None, root=True, app_fields=app_fields, app_root=app_root, leading=True)
-    )
+    line = _ArgvLine(app_fields=app_fields, app_root=app_root, leading=True)
+    line.begin()
     index = 0
     while index < len(tokens) and tokens[index] != "--" and _argv_is_option(tokens[index]):
         found = _argv_find(line, index, tokens[index])
@@ -7495,7 +7615,7 @@ def _argv_route(
 
 def _argv_fill(values: dict[str, Any], field: Field, text: str, root: Any, shown: str) -> list[str]:
     """Give a field one text, read as after `--name=`. Returns what is wrong with it."""
-    option = _ArgvOption(field.name, shown, ARGV_ARGS, field.schema, root, field)
+    option = _ArgvOption(field, ARGV_ARGS, root, shown)
     try:
         single = option.kind == ARGV_LIST and text[:1] != "["
         values[field.name] = [option.element(0)(text)] if single else option.read(text)
@@ -7525,10 +7645,8 @@ def _argv_fill_text(
 
 def _argv_missing(fields: Sequence[Field], args: Mapping[str, Any], root: Any) -> Field | None:
     """Return the first required field that is unset and that text can fill: no boolean."""
-    for field in fields:
-        if field.required and field.name not in args and not _argv_is_only(field, root, "boolean"):
-            return field
-    return None
+    unset = (field for field in fields if field.required and field.name not in args)
+    return next((field for field in unset if not _argv_is_only(field, root, "boolean")), None)
 
 
 # The positional policy
@@ -7581,30 +7699,23 @@ def _argv_check_policy(
     given = aliases or {}
     letters: dict[str, str] = {}
     for letter, name in [*given.items(), *((f.alias, f.name) for f in (*fields, *app_fields) if f.alias)]:
-        wrong = ""
-        if letter not in ARGV_ALIAS_LETTERS or letter == "h":
-            wrong = "must be one ASCII letter other than h, which asks for help"
-        elif name not in named and letter in given:
-            wrong = "stands for none of its fields"
-        elif letters.setdefault(letter, name) != name:
-            wrong = f"stands for {_json_show(letters[letter])} too"
+        wrong = (
+            "must be one ASCII letter other than h, which asks for help"
+            if letter not in ARGV_ALIAS_LETTERS or letter == "h" else
+            "stands for none of its fields" if name not in named and letter in given else
+            f"stands for {_json_show(letters[letter])} too" if letters.setdefault(letter, name) != name else "")
         if wrong:
             raise RegistrationError(f"{owner}: the alias {_json_show(letter)} of {_json_show(name)} {wrong}")
     order, optional = positionals or (), ""
     for place, name in enumerate(order):
-        field, wrong = named.get(name), ""
-        if field is None:
-            wrong = "which is none of its fields"
-        elif name in order[:place]:
-            wrong = "twice"
-        elif _argv_is_only(field, root, "boolean"):
-            wrong = "a boolean, which is an option only"
-        elif field.required and optional:
-            wrong = f"which is required, after {_json_show(optional)}, which is not"
-        elif field.rest and name != order[-1]:
-            wrong = "which takes the rest of the line, before the last place"
-        elif not field.required:
-            optional = name
+        field = named.get(name)
+        wrong = (
+            "which is none of its fields" if field is None else
+            "twice" if name in order[:place] else
+            "a boolean, which is an option only" if _argv_is_only(field, root, "boolean") else
+            f"which is required, after {_json_show(optional)}, which is not" if field.required and optional else
+            "which takes the rest of the line, before the last place" if field.rest and name != order[-1] else "")
+        optional = optional if field is None or field.required else name
         if wrong:
             raise RegistrationError(f"{owner}: positionals names {_json_show(name)}, {wrong}")
 # endregion ARGV
@@ -7834,15 +7945,15 @@ class Engine:
         except _JsonFault as fault:
             raise Error("VALIDATION_ERROR", f"the arguments of {command.name} are not JSON: {fault}") from None
         replaced = self._before_call(command, args)
-        if replaced is not None:
-            args = replaced
-        elif call.reading == "MODEL":
-            args = command.input.read_model(args)
         shape = command.input
-        args = _call_complete(command, args)
+        args = args if replaced is None else replaced
         if call.surface != "cli":
             _call_check_declared(command, args)
+        args = _call_complete(command, args)
         issues = shape.issues(args)
+        if issues and replaced is None and call.reading == "MODEL":
+            args = shape.read_model(args)  # valid arguments hold no text that would be read
+            issues = shape.issues(args)
         if issues:
             raise _schema_error(issues)
         args = shape.complete(args)
@@ -7891,12 +8002,13 @@ class Engine:
             self.hidden_salt = self.hidden_salt or self.env.random(CALL_SALT_BYTES)
             args = _json_copy(args)
             for place in shape.locate(args, "secret"):
-                _call_put(args, place, _json_digest([self.hidden_salt.hex(), _call_at(args, place)]))
+                if _call_at(args, place) is not None:
+                    _call_put(args, place, _json_digest([self.hidden_salt.hex(), _call_at(args, place)]))
         root = self.sandbox.root if isinstance(self.sandbox, Sandbox) else None
         return _json_digest({
             "app": self.name, "version": self.version, "command": admitted.call.command.name,
             "schema": _json_digest(shape.schema), "sandbox": root, "globals": self.globals_json,
-            "profile": self.profile and self.profile.public, "args": args,
+            "profile": self.profile and [self.profile.name, self.profile.facts], "args": args,
         })
 
     # -- run --------------------------------------------------------------------------------------------------------
@@ -7905,7 +8017,9 @@ class Engine:
         """Admit and run a call; every refusal and failure is an Outcome, never an exception. live: inside a loop."""
         try:
             admitted = self.admit(call)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if _call_is_interruption(error, live):
+                raise
             return await self._end(call, call.args, self._failed(call.command, error), error, live)
         return await self.run(admitted, approval, live=live)
 
@@ -7923,19 +8037,20 @@ class Engine:
         try:
             result = await self._handle(admitted, approval, ctx, live)
             outcome = self._succeeded(admitted, result)
-        except Exception as exception:
-            error = exception
-            outcome = self._failed(call.command, exception)
+        except KeyboardInterrupt as interruption:
+            aborted = Error("REQUEST_ABORTED", "the call was interrupted")
+            outcome = Outcome(False, error=aborted, exit_code=self.exit_code(aborted.code), entered=admitted.entered)
+            await self._end(call, admitted.args, outcome, interruption, False)
+            raise
         except SystemExit as leaving:
             if not (call.command.native and call.command.prints):
                 error = leaving
             outcome = self._left(call.command, leaving)
-        except BaseException as interruption:
-            aborted = Error("REQUEST_ABORTED", "the call was interrupted")
-            outcome = Outcome(False, error=aborted, exit_code=self.exit_code(aborted.code), entered=admitted.entered)
-            if isinstance(interruption, KeyboardInterrupt):
-                await self._end(call, admitted.args, outcome, interruption, False)
-            raise
+        except BaseException as exception:
+            if _call_is_interruption(exception, live):
+                raise
+            error = exception
+            outcome = self._failed(call.command, exception)
         finally:
             if ctx is not None:
                 ctx.end_progress()
@@ -8028,7 +8143,7 @@ class Engine:
             _call_trace(self.env, fault)
         try:
             if hooks.after_call is not None:
-                await _call_settle(hooks.after_call(call.command, seen, outcome), live)
+                await _call_settle(hooks.after_call(call.command, seen, _call_seen(outcome)), live)
         except (Exception, SystemExit) as fault:
             _call_trace(self.env, fault)
         return outcome
@@ -8185,10 +8300,13 @@ def _call_complete(command: Command, args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _call_check_declared(command: Command, args: Mapping[str, Any]) -> None:
-    """Refuse arguments that the command does not declare, whatever its schema says. Raises: VALIDATION_ERROR."""
-    declared = {field.name for field in command.fields}
-    unknown = [name for name in args if name not in declared]
-    if unknown:
+    """Refuse arguments that a model may not give, secrets among them, whatever the schema says.
+
+    Raises: VALIDATION_ERROR.
+    """
+    declared = command.open_names
+    if not args.keys() <= declared:
+        unknown = [name for name in args if name not in declared]
         raise Error("VALIDATION_ERROR", f"{_json_show(unknown[0])} is not a field of {command.name}",
                     hint="declared fields: " + (", ".join(sorted(declared)) or "none"))
 
@@ -8211,9 +8329,38 @@ def _call_output(command: Command, result: Any) -> Any:
     return data
 
 
+def _call_is_interruption(error: BaseException, live: Any) -> bool:
+    """Tell whether this ends more than a call: Ctrl-C, or a running loop that takes its task back. Pure."""
+    return isinstance(error, KeyboardInterrupt) or live is True and not isinstance(error, (Exception, SystemExit))
+
+
+def _call_seen(outcome: Outcome) -> Outcome:
+    """Return an outcome for an observer, who may do to it what he likes. Pure."""
+    data = _json_copy(outcome.data) if outcome.data is not None else None
+    return Outcome(
+        outcome.ok, data=data, error=outcome.error, exit_code=outcome.exit_code, entered=outcome.entered,
+        returned=outcome.returned, written=outcome.written, digest=outcome.digest, result=outcome.result,
+    )
+
+
+def _call_is_sound(error: Error) -> bool:
+    """Tell whether an Error is what its constructor makes; details without a JSON form are taken out of it."""
+    try:
+        texts = isinstance(error.code, str) and isinstance(error.message, str)
+        sound = texts and isinstance(error.hint, (str, type(None))) and isinstance(error.retryable, bool)
+        if sound and error.details is not None:
+            try:
+                error.details = _json_copy(error.details)
+            except Exception:
+                error.details = {"message": "the details of this error have no JSON form"}
+        return sound and isinstance(error.relayed, bool) and isinstance(error.to_wire(), dict)
+    except Exception:
+        return False
+
+
 def _call_refusal(command: Command, error: BaseException) -> Error:
     """Return what the caller is told: an Error as it is, anything else as a neutral INTERNAL_SERVER_ERROR."""
-    if isinstance(error, Error):
+    if isinstance(error, Error) and _call_is_sound(error):
         return error
     if isinstance(error, OSError) and command.native and command.prints and error.filename is None:
         # What a native prints goes through its own print(); where that fails, it is the output that failed.
@@ -8739,15 +8886,14 @@ class _ViewsReader:
 
     def skip(self) -> bool:
         """Go on to the next character that is no white space; tell whether a line ended on the way."""
-        found = self.blank(self.text, self.at)
-        lines: bool = "\n" in found.group()
-        self.at = found.end()
-        while self.at == len(self.text) and not self.ended:
-            self.more()
+        lines = False
+        while True:
             found = self.blank(self.text, self.at)
             lines = lines or "\n" in found.group()
             self.at = found.end()
-        return lines
+            if self.at < len(self.text) or self.ended:
+                return lines
+            self.more()
 
     def skip_line(self) -> bool:
         """Go on to the next value, which must stand on another line; False where there is none."""
@@ -9048,9 +9194,8 @@ def _help_label(schema: Any, root: Any, nodes: list[int]) -> tuple[str, str]:
         bounds.append("items unique")
     if name == "value" and not bounds and len(composed) == 1 and len(schema[composed[0][0]]) == 1:
         return _help_label(schema[composed[0][0]][0], root, nodes)
-    for keyword, title, sign in composed:
-        bounds.append(title + _help_listed(
-            schema[keyword], lambda part: "".join(_help_label(part, root, nodes)), sign))
+    bounds += [title + _help_listed(schema[keyword], lambda part: "".join(_help_label(part, root, nodes)), sign)
+               for keyword, title, sign in composed]
     return name, " [" + ", ".join(bounds) + "]" if bounds else ""
 
 
@@ -9062,9 +9207,9 @@ def _help_type(schema: Any, root: Any) -> str:
     return _help_line("<%s>%s" % _help_label(schema, root, [HELP_TYPE_NODES]), HELP_TYPE_CHARACTERS)
 
 
-def _help_schema(field: Field, option: _ArgvOption) -> dict[str, Any]:
+def _help_schema(option: _ArgvOption) -> dict[str, Any]:
     """Return what a row shows of a field as a schema: `X | None = None` as X where X has no bounds of its own. Pure."""
-    schema = _schema_resolve(option.schema, option.root)
+    field, schema = option.field, _schema_resolve(option.schema, option.root)
     schema = dict(schema) if isinstance(schema, dict) else {}
     others = [branch for branch in schema.get("anyOf", ()) if branch != {"type": "null"}]
     if field.dashed and field.default is None and len(others) == 1:
@@ -9101,13 +9246,10 @@ def _help_row(label: str, schema: Any, option: _ArgvOption, required: str, more:
     if about.get("type") == "array":
         each = "".join(_help_label(about.get("items", True), option.root, [HELP_TYPE_NODES]))
         facts += ["each: " + _help_line(each, HELP_TYPE_CHARACTERS)] if " [" in each else []
-    brackets = " (" + "; ".join(facts) + ")" if facts else ""
-    return label, _help_text(_help_type(schema, option.root), required, about.get("description"), brackets)
-
-
-def _help_text(label: str, required: str, text: object, facts: str) -> str:
-    line = _help_line(text, HELP_FIELD_CHARACTERS) if isinstance(text, str) else ""  # an annotation may be anything
-    return label + required + (" —\xa0" + line if line else "") + facts
+    text = about.get("description")  # an annotation may be anything
+    text = _help_line(text, HELP_FIELD_CHARACTERS) if isinstance(text, str) else ""
+    shown = _help_type(schema, option.root) + required + (" —\xa0" + text if text else "")
+    return label, shown + (" (" + "; ".join(facts) + ")" if facts else "")
 
 
 def _help_dotted(found: dict[str, Any], label: str, schema: Any, must: bool, root: Any, level: int = 0) -> None:
@@ -9130,13 +9272,12 @@ def _help_dotted(found: dict[str, Any], label: str, schema: Any, must: bool, roo
         found[label] = schema, must
 
 
-def _help_arguments(grammar: _ArgvGrammar, home: int, fields: Sequence[Field]) -> list[tuple[str, str]]:
-    """Return the rows of the fields of one home, spelled as the parser does, with their dotted options below. Pure."""
-    options = {option.name: option for option in grammar.words.values() if option.home == home}
+def _help_arguments(grammar: _ArgvLine, options: Mapping[str, _ArgvOption]) -> list[tuple[str, str]]:
+    """Return the rows of options of fields, spelled as the parser does, with their dotted options below. Pure."""
     shorts = {option: word + ", " for word, option in grammar.words.items() if word[1:2] != "-"}
     rows = []
-    for field in fields:
-        option = options[field.name]
+    for option in options.values():
+        field = option.field
         place = _help_place(option, grammar) + " | " if option in grammar.positionals else ""
         required = " (required)" if field.required else ""
         facts = [text for holds, text in (
@@ -9146,7 +9287,7 @@ def _help_arguments(grammar: _ArgvGrammar, home: int, fields: Sequence[Field]) -
             (field.example is not None, "example: " + _help_word(field.example)),
         ) if holds]
         label = place + shorts.get(option, "") + option.shown
-        rows.append(_help_row(label, _help_schema(field, option), option, required, facts))
+        rows.append(_help_row(label, _help_schema(option), option, required, facts))
         parts: dict[str, Any] = {}
         _help_dotted(parts, option.shown, option.schema, False, option.root)
         for label, (schema, must) in list(parts.items())[:HELP_MEMBER_ROWS]:
@@ -9157,23 +9298,22 @@ def _help_arguments(grammar: _ArgvGrammar, home: int, fields: Sequence[Field]) -
     return rows
 
 
-def _help_place(option: _ArgvOption, grammar: _ArgvGrammar) -> str:
+def _help_place(option: _ArgvOption, grammar: _ArgvLine) -> str:
     """Return a positional as usage lines write it: <name>, [name], <name...>. Pure."""
-    field: Any = option.field
-    name = _help_line(field.public_name, HELP_WORD_CHARACTERS) + "..." * (option is grammar.tail)
-    return "<" + name + ">" if field.required else "[" + name + "]"
+    name = _help_line(option.field.public_name, HELP_WORD_CHARACTERS) + "..." * (option is grammar.tail)
+    return "<" + name + ">" if option.field.required else "[" + name + "]"
 
 
 # Pages
 
 
 def _help_titled(title: str, rows: Sequence[tuple[str, str]], width: int) -> list[str]:
-    return ["", title] + _help_rows(rows, width) if rows else []
+    return [title, *_help_rows(rows, width)] if rows else []
 
 
-def _help_page(lines: Sequence[str]) -> str:
-    """Join the lines of a page, without blank ones at its ends. Pure."""
-    return "\n".join(lines).strip("\n") + "\n"
+def _help_page(blocks: Iterable[Sequence[str]]) -> str:
+    """Join blocks of lines into a page, with a blank line between them; empty ones are left out. Pure."""
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
 def _help_top(
@@ -9197,25 +9337,24 @@ def _help_top(
     width = min(max(width, HELP_WIDTH_MIN_COLUMNS), HELP_WIDTH_MAX_COLUMNS)
     shown = [command for command in commands if not command.hidden]
     place = "" if not shown else " [command] [args]" if default is not None else " <command> [args]"
-    lines = [_help_line(name + " " + version, HELP_NOTE_CHARACTERS)]
-    lines += _help_paragraphs(description, width) + ["", "Usage: " + name + place + " [--flags]"]
-    lines += _help_titled("Commands:", [
-        (command.name, _help_summary(command.description) + " (default)" * (command.name == default))
-        for command in shown
-    ], width)
-    lines += ["", *_help_wrap(HELP_NOT_EXPOSED, width)] if hint_no_commands else []
-    for note in notes:
-        lines += ["", _help_line(note, HELP_NOTE_CHARACTERS)]
-    lines += _help_titled("Global options:", [
-        ("-h, --help" if option == "help" else ("--" + option + " " + metavar).rstrip(), text)
-        for option, _kind, metavar, text in program_options
-    ], width)
-    grammar = _ArgvGrammar(name="", fields=None, root={}, app_fields=app_fields, app_root=app_root)
-    lines += _help_titled("Application options:", _help_arguments(grammar, ARGV_GLOBALS, app_fields), width)
-    if shown:
-        hint = "Run '%s <command> --help' for one command, '%s --help <text>' to search." % (name, name)
-        lines += ["", *_help_wrap(hint, width)]
-    return _help_page(lines)
+    hint = f"Run '{name} <command> --help' for one command, '{name} --help <text>' to search."
+    grammar = _ArgvLine(app_fields=app_fields, app_root=app_root)
+    return _help_page([
+        [_help_line(name + " " + version, HELP_NOTE_CHARACTERS), *_help_paragraphs(description, width)],
+        ["Usage: " + name + place + " [--flags]"],
+        _help_titled("Commands:", [
+            (command.name, _help_summary(command.description) + " (default)" * (command.name == default))
+            for command in shown
+        ], width),
+        _help_wrap(HELP_NOT_EXPOSED, width) if hint_no_commands else [],
+        *([_help_line(note, HELP_NOTE_CHARACTERS)] for note in notes),
+        _help_titled("Global options:", [
+            ("-h, --help" if option == "help" else ("--" + option + " " + metavar).rstrip(), text)
+            for option, _kind, metavar, text in program_options
+        ], width),
+        _help_titled("Application options:", _help_arguments(grammar, grammar.shared), width),
+        _help_wrap(hint, width) if shown else [],
+    ])
 
 
 def _help_example(example: str, name: str, command: str) -> list[str]:
@@ -9243,24 +9382,24 @@ def _help_command(
     Raises: REGISTRATION_ERROR when the command's schema is faulty.
     """
     width = min(max(width, HELP_WIDTH_MIN_COLUMNS), HELP_WIDTH_MAX_COLUMNS)
-    fields, extra = command.fields, passthrough or command.passthrough
-    grammar = _ArgvGrammar(name=command.name, fields=fields, root=command.input.schema, app_fields=app_fields,
-                           app_root=app_root, aliases=aliases, positionals=positionals, passthrough=extra)
-    rows = _help_arguments(grammar, ARGV_ARGS, fields)
+    extra = passthrough or command.passthrough
+    grammar = _ArgvLine(name=command.name, fields=command.fields, root=command.input.schema, app_fields=app_fields,
+                        app_root=app_root, aliases=aliases, positionals=positionals, passthrough=extra)
+    rows = _help_arguments(grammar, grammar.own)
     if extra is not None:
-        rows.append(("--<other>", _help_text("<value>", "", "any other option, passed on as it was written", "")))
-    lines = _help_paragraphs(command.description, width)
-    lines += ["", *_help_wrap(HELP_DESTRUCTIVE, width)] if command.destructive else []
+        rows.append(("--<other>", "<value> —\xa0any other option, passed on as it was written"))
     head = "Usage: " + name + " " + command.name + " "
     usage = " ".join([*(_help_place(option, grammar) for option in grammar.positionals), "[--flags]"])
-    lines += ["", *_help_wrap(usage, width, head, " " * min(len(head), width // 2))]
-    lines += _help_titled("Arguments:", rows, width)
-    lines += ["", "Examples:"] if command.examples else []
-    for example in command.examples:
-        lines += _help_example(example, name, command.name)
-    lines += _help_titled("Application options:", _help_arguments(grammar, ARGV_GLOBALS, app_fields), width)
-    lines += ["", *_help_wrap("Run '%s --help' for the options that every command has." % name, width)]
-    return _help_page(lines)
+    examples = [line for example in command.examples for line in _help_example(example, name, command.name)]
+    return _help_page([
+        _help_paragraphs(command.description, width),
+        _help_wrap(HELP_DESTRUCTIVE, width) if command.destructive else [],
+        _help_wrap(usage, width, head, " " * min(len(head), width // 2)),
+        _help_titled("Arguments:", rows, width),
+        ["Examples:", *examples] if examples else [],
+        _help_titled("Application options:", _help_arguments(grammar, grammar.shared), width),
+        _help_wrap(f"Run '{name} --help' for the options that every command has.", width),
+    ])
 
 
 def _help_search(
@@ -9280,9 +9419,9 @@ def _help_search(
     if not matches:
         return "", []
     quoted = _help_line(needle, HELP_WORD_CHARACTERS)
-    lines = ['Commands matching "%s" (%d of %d):' % (quoted, len(matches), len(shown))]
-    lines += _help_rows([(item.name, _help_summary(item.description)) for item in matches], width)
-    return _help_page(lines), matches
+    title = f'Commands matching "{quoted}" ({len(matches)} of {len(shown)}):'
+    rows = [(item.name, _help_summary(item.description)) for item in matches]
+    return _help_page([_help_titled(title, rows, width)]), matches
 
 
 def _help_fold(text: str) -> str:
@@ -9291,10 +9430,8 @@ def _help_fold(text: str) -> str:
 
 def _help_no_match(needle: str, total: int, near: Sequence[str] = ()) -> Error:
     """Return the NOT_FOUND of a search without a match; ``near`` are names like the needle. Pure."""
-    quoted = _help_line(needle, HELP_WORD_CHARACTERS)
-    message = 'No command matches "%s" (0 of %d)' % (quoted, total)
-    if near:
-        message += "; did you mean " + " or ".join(near) + "?"
+    message = f'No command matches "{_help_line(needle, HELP_WORD_CHARACTERS)}" (0 of {total})'
+    message += f"; did you mean {' or '.join(near)}?" if near else ""
     return Error("NOT_FOUND", message, hint="use --help without a word to list every command")
 
 
@@ -9462,7 +9599,7 @@ def _help_offer(option: _ArgvOption) -> tuple[str, list[str]]:
     """Return (kind, words) of what a shell offers as a value of an option. Pure."""
     if option.kind in (ARGV_FLAG, ARGV_HELP):
         return "flag", ["true", "false"]
-    if option.shown == "--output-dir" or option.field is not None and option.field.path:
+    if option.field.path:
         return "files", []
     choices = [choice for choice in _help_choices(option.schema, option.root) if choice is not None]
     texts = [choice if isinstance(choice, str) else _json_show(choice, HELP_WORD_CHARACTERS) for choice in choices]
@@ -9470,14 +9607,14 @@ def _help_offer(option: _ArgvOption) -> tuple[str, list[str]]:
     return "words" if words else "value", words
 
 
-def _help_option_rows(owner: str, grammar: _ArgvGrammar, homes: Collection[int]) -> list[tuple[str, str, list[str]]]:
+def _help_option_rows(owner: str, grammar: _ArgvLine, homes: Collection[int]) -> list[tuple[str, str, list[str]]]:
     """Return the table rows of the options of some homes; the last one lists the options themselves. Pure."""
     rows, listed = [], []
     for word, option in grammar.words.items():
         if option.home in homes and _help_is_word(word):
             rows.append((owner + " " + word, *_help_offer(option)))
             listed += [word] if word == option.shown or word[1:2] != "-" else []
-            if word == option.shown and option.kind == ARGV_FLAG and getattr(option.field, "default", None) is True:
+            if word == option.shown and option.kind == ARGV_FLAG and option.field.default is True:
                 listed.append("--no-" + word[2:])
     return rows + [(owner + " -", "words", listed)]
 
@@ -9511,14 +9648,14 @@ def _help_completion(
     rows += [(" " + dashed, "name", [name]) for dashed, name in spelled if dashed not in names and dashed[0] != "-"]
     for command in shown:
         owner = command.name
-        grammar = _ArgvGrammar(
+        grammar = _ArgvLine(
             name=owner, fields=command.fields, root=command.input.schema, app_fields=app_fields,
             positionals=positionals.get(owner), aliases=aliases.get(owner),
             passthrough=passthrough.get(owner, command.passthrough))
         rows += _help_option_rows(owner, grammar, (ARGV_ARGS,))
         for number, option in enumerate(grammar.positionals):
             rows.append((owner + (" +" if option is grammar.tail else " %d" % number), *_help_offer(option)))
-    grammar = _ArgvGrammar(name="", fields=None, root={}, app_fields=app_fields, app_root=app_root, leading=True)
+    grammar = _ArgvLine(app_fields=app_fields, app_root=app_root, leading=True)
     rows += _help_option_rows("", grammar, (ARGV_GLOBALS, ARGV_OPTIONS))
     return _help_script(shell, program, rows, default or "")
 
@@ -9666,7 +9803,7 @@ class _FetchUrl:
 
 
 class _FetchRequest:
-    """What is asked for, under which rules, and how far it has come: the hop, the deadline, the headers still sent."""
+    """What is asked for, under which rules, and how far it has come: the hop and its connection, the deadline."""
 
     switch = "allow_private_hosts=True"  #: what lifts the rule about private hosts, as the user would write it
     method = "GET"  #: any word
@@ -9685,6 +9822,7 @@ class _FetchRequest:
     received = 0  #: bytes of a download so far, kept or not
     via = ""  #: the proxy of this hop, host and port
     doing = ""  #: what the deadline would interrupt
+    sock: Any = None  #: the socket of this hop
 
     def __init__(self, url: str, env: Env, **options: Any) -> None:
         """Read the URL; options: of the attributes above. Raises: FORBIDDEN."""
@@ -9692,6 +9830,7 @@ class _FetchRequest:
         self.url = self.first = _fetch_read_url(url)  #: of the current hop, and of the first
         self.env = env  #: clock and environment
         self.fields: list[tuple[str, str]] = []  #: header lines that are still sent
+        self.buffer = bytearray()  #: received on this hop and not yet used
 
     def start(self, seconds: float, name: str) -> None:
         """Begin a phase with its own deadline."""
@@ -9726,14 +9865,7 @@ class _FetchRequest:
             raise self.fault("CONNECTION_TIMEOUT", f"{self.limit} passed while {self.doing}", True)
         return seconds
 
-
-class _FetchWire:
-    """A connection on which every wait ends at the deadline; plain or TLS, read by lines and by pieces."""
-
-    def __init__(self, request: _FetchRequest, sock: Any) -> None:
-        self.request = request  #: whose deadline holds
-        self.sock = sock  #: a socket
-        self.buffer = bytearray()  #: received and not yet used
+    # -- the connection of this hop, plain or TLS: every wait ends at the deadline -------------------------------------
 
     def attempt(self, step: Callable[[], Any]) -> Any:
         """Return what a step on the socket returns. Raises: CONNECTION_*, REQUEST_ABORTED."""
@@ -9742,17 +9874,17 @@ class _FetchWire:
         while True:
             # Short waits, so that a cancelled call ends soon and a clock of a test is looked at.
             try:
-                self.sock.settimeout(min(self.request.left(), FETCH_SLICE_SECONDS))
+                self.sock.settimeout(min(self.left(), FETCH_SLICE_SECONDS))
                 return step()
             except timeout:
                 continue
             except (OSError, ValueError) as error:
-                raise self.request.failure(_fetch_reason(error), True) from error
+                raise self.failure(_fetch_reason(error), True) from error
 
     def secure(self, host: str) -> None:
         """Speak TLS from here on, with whoever proves to be this host."""
-        self.request.doing = "agreeing on TLS"
-        context = self.request.ssl_context
+        self.doing = "agreeing on TLS"
+        context = self.ssl_context
         if context is None:
             import ssl
 
@@ -9768,7 +9900,7 @@ class _FetchWire:
 
     def send(self, data: bytes) -> None:
         """Send all of it, unless the other side hangs up: its answer may be there already."""
-        self.request.doing = "sending the request"
+        self.doing = "sending the request"
         rest = memoryview(data)
         try:
             while rest:
@@ -9781,7 +9913,7 @@ class _FetchWire:
         """Wait for bytes and keep them; False at the end of the connection, which must not come unless last."""
         data = self.attempt(lambda: self.sock.recv(FETCH_CHUNK_BYTES))
         if not data and not last:
-            raise self.request.failure("the connection ended before the answer was complete", True)
+            raise self.failure("the connection ended before the answer was complete", True)
         self.buffer += data
         return bool(data)
 
@@ -9791,7 +9923,7 @@ class _FetchWire:
         while end < 0 and size <= limit and (size < len(self.buffer) or self.more()):
             end, size = self.buffer.find(b"\n", size), len(self.buffer)
         if not 0 <= end <= limit:
-            raise self.request.too_large("the header", limit)
+            raise self.too_large("the header", limit)
         line = bytes(self.buffer[:end])
         del self.buffer[: end + 1]
         return line[:-1] if line.endswith(b"\r") else line
@@ -9808,20 +9940,19 @@ class _FetchWire:
 class _FetchResponse:
     """The answer to a fetch."""
 
-    def __init__(self, request: _FetchRequest, wire: _FetchWire, status: int, reason: str, headers: Any) -> None:
+    def __init__(self, request: _FetchRequest, status: int, reason: str, headers: Any) -> None:
         self.status = status  #: 200 to 999
         self.reason = reason  #: the server's word for it
         self.headers = headers  #: names in lower case
         self.url = request.url.origin + request.url.target  #: of the hop that answered
         self.body = b""  #: all of it, when fetch() has returned
-        self._request = request  #: limits, and words for refusals
-        self._wire = wire  #: what chunks() reads
+        self._request = request  #: limits, words for refusals, and the connection that chunks() reads
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the body as it arrives, decompressed if that was asked for; once. Raises: CONNECTION_*."""
         request = self._request
         try:
-            pieces = _fetch_limited(request, _fetch_frames(request, self._wire, self.status, self.headers))
+            pieces = _fetch_limited(request, _fetch_frames(request, self.status, self.headers))
             coding = self.headers.get("content-encoding", "").strip().lower()
             if request.compressed and coding not in ("", "identity"):
                 pieces = _fetch_limited(request, _fetch_inflate(request, pieces, coding))
@@ -9831,7 +9962,7 @@ class _FetchResponse:
 
     def close(self) -> None:
         """Hang up; twice is harmless."""
-        self._wire.sock.close()
+        self._request.sock.close()
 
 
 def _fetch_check_options(request: _FetchRequest) -> None:
@@ -10053,7 +10184,7 @@ def _fetch_dial(address: str, port: int, seconds: float) -> Any:
     return create_connection((host, port), seconds)
 
 
-def _fetch_connect(request: _FetchRequest, addresses: Sequence[str], port: int) -> _FetchWire:
+def _fetch_connect(request: _FetchRequest, addresses: Sequence[str], port: int) -> None:
     """Connect to the first address that answers; each gets its share of the time left. Raises: CONNECTION_*."""
     request.doing = "connecting"
     tried = addresses[:FETCH_ADDRESSES]
@@ -10061,7 +10192,8 @@ def _fetch_connect(request: _FetchRequest, addresses: Sequence[str], port: int) 
         seconds = min(request.left() / (len(tried) - index), FETCH_BODY_SECONDS)  # no system waits longer
         fault = _fetch_beside(request, lambda: _fetch_dial(address, port, seconds))
         if not isinstance(fault, Exception):
-            return _FetchWire(request, fault)
+            request.sock, request.buffer = fault, bytearray()
+            return
         if not isinstance(fault, (OSError, ValueError)):
             raise fault
     request.left()  # where all the time is gone, that is the reason
@@ -10141,22 +10273,22 @@ def _fetch_hop(request: _FetchRequest) -> _FetchResponse:
     addresses = _fetch_addresses(request)
     if request.via:
         addresses = [proxy.host] if proxy.literal else _fetch_find(request, proxy.host, proxy.port)
-    wire = _fetch_connect(request, addresses, proxy.port)
+    _fetch_connect(request, addresses, proxy.port)
     try:
         if request.via and secure:
             where = url.authority if url.port != FETCH_PORTS["https"] else f"{url.authority}:{url.port}"
-            wire.send(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{line}\r\n".encode("ascii"))
+            request.send(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{line}\r\n".encode("ascii"))
             line = ""
-            status = _fetch_read_head(wire)[0]
-            if status // 100 != 2 or wire.buffer:
+            status = _fetch_read_head(request)[0]
+            if status // 100 != 2 or request.buffer:
                 raise request.failure(f"the proxy answered {status}")
         if secure:
-            wire.secure(url.host)
-        wire.send(_fetch_head(request, line) + (request.body or b""))
+            request.secure(url.host)
+        request.send(_fetch_head(request, line) + (request.body or b""))
         request.doing = "waiting for the answer"
-        return _FetchResponse(request, wire, *_fetch_read_head(wire))
+        return _FetchResponse(request, *_fetch_read_head(request))
     except BaseException:
-        wire.sock.close()
+        request.sock.close()
         raise
 
 
@@ -10174,28 +10306,28 @@ def _fetch_head(request: _FetchRequest, line: str) -> bytes:
     return f"{request.method} {target} HTTP/1.1\r\n{lines}{line}Connection: close\r\n\r\n".encode("ascii")
 
 
-def _fetch_read_head(wire: _FetchWire) -> tuple[int, str, dict[str, str]]:
+def _fetch_read_head(request: _FetchRequest) -> tuple[int, str, dict[str, str]]:
     """Return status, reason and headers of the next final answer. Raises: CONNECTION_*, REQUEST_ABORTED."""
     room = FETCH_HEADER_BYTES
     for _ in range(FETCH_INTERIM_ANSWERS):
-        line = wire.line(room)
+        line = request.line(room)
         version, _, rest = line.partition(b" ")
         code, _, reason = rest.partition(b" ")
         known = len(code) == 3 and code.isdigit() and b"100" <= code != b"101"  # after 101 no HTTP follows
         if version not in (b"HTTP/1.1", b"HTTP/1.0") or not known:
-            raise wire.request.failure("the answer is no HTTP/1.1")
-        headers, room = _fetch_read_headers(wire, room - len(line))
+            raise request.failure("the answer is no HTTP/1.1")
+        headers, room = _fetch_read_headers(request, room - len(line))
         if code[:1] != b"1":
             return int(code), _env_human(reason.decode("latin-1"), limit=FETCH_REASON_CHARACTERS), headers
-    raise wire.request.failure(f"more than {FETCH_INTERIM_ANSWERS} interim answers")
+    raise request.failure(f"more than {FETCH_INTERIM_ANSWERS} interim answers")
 
 
-def _fetch_read_headers(wire: _FetchWire, room: int) -> tuple[dict[str, str], int]:
+def _fetch_read_headers(request: _FetchRequest, room: int) -> tuple[dict[str, str], int]:
     """Return the header lines up to the empty one, and how much room is left for more. Raises: CONNECTION_*."""
     headers: dict[str, str] = {}
     last = ""
     for _ in range(FETCH_HEADER_LINES):
-        line = wire.line(room)
+        line = request.line(room)
         room -= len(line)
         if not line:
             return headers, room
@@ -10210,11 +10342,11 @@ def _fetch_read_headers(wire: _FetchWire, room: int) -> tuple[dict[str, str], in
             same = known is None or (last == "content-length" and known == value)
             headers[last] = value if same else f"{known}, {value}"
         else:
-            raise wire.request.failure("the answer has a header line that is none")
-    raise wire.request.failure(f"the answer has more than {FETCH_HEADER_LINES} header lines")
+            raise request.failure("the answer has a header line that is none")
+    raise request.failure(f"the answer has more than {FETCH_HEADER_LINES} header lines")
 
 
-def _fetch_frames(request: _FetchRequest, wire: _FetchWire, status: int, headers: Any) -> Iterator[bytes]:
+def _fetch_frames(request: _FetchRequest, status: int, headers: Any) -> Iterator[bytes]:
     """Yield the body as it was sent, without its framing (RFC 9112 6.3). Raises: CONNECTION_*, REQUEST_ABORTED."""
     coding = headers.get("transfer-encoding", "").lower()
     length = headers.get("content-length")
@@ -10223,24 +10355,24 @@ def _fetch_frames(request: _FetchRequest, wire: _FetchWire, status: int, headers
     if coding not in ("", "chunked"):
         raise request.failure("its transfer encoding is not chunked")
     if not coding and length is None:
-        yield from iter(lambda: wire.some(FETCH_CHUNK_BYTES, last=True), b"")
+        yield from iter(lambda: request.some(FETCH_CHUNK_BYTES, last=True), b"")
         return
     if not coding and length.isdecimal() and int(length[:FETCH_FRAME_DIGITS]) > request.max_bytes:
         raise request.too_large("the body (max_bytes)", request.max_bytes)
     while True:  # once, or once for every chunk (RFC 9112 7.1)
-        size = wire.line(FETCH_FRAME_BYTES).partition(b";")[0].strip(b" \t").decode("latin-1") if coding else length
+        size = request.line(FETCH_FRAME_BYTES).partition(b";")[0].strip(b" \t").decode("latin-1") if coding else length
         if not _format_is_made_of(size, FORMAT_HEX if coding else FORMAT_DIGITS) or len(size) > FETCH_FRAME_DIGITS:
             raise request.failure("the answer has a length that is no number")
         left = total = int(size, 16 if coding else 10)
         while left:
-            piece = wire.some(min(left, FETCH_CHUNK_BYTES))
+            piece = request.some(min(left, FETCH_CHUNK_BYTES))
             left -= len(piece)
             yield piece
         if coding and not total:
-            _fetch_read_headers(wire, FETCH_HEADER_BYTES)
+            _fetch_read_headers(request, FETCH_HEADER_BYTES)
         if not coding or not total:
             return
-        if wire.line(FETCH_FRAME_BYTES):
+        if request.line(FETCH_FRAME_BYTES):
             raise request.failure("a chunk of the answer has not the length it claims")
 
 
@@ -10537,25 +10669,30 @@ async def _wait_poll(
         raise Error("TIMEOUT", f"the job of {name} was not done after {seconds:g} seconds of asking {tool.name}",
                     hint=f"the job goes on: ask {tool.name} later, or wait longer with --wait-timeout")
 
+    number, args = 0, None
     try:
-        if _wait_is_final(wait, name, first.data, env):
-            return first
-        args = _wait_ask(wait, "poll", name, first.data, env)
-        number = 0
-        while args is not None:
+        while not _wait_is_final(wait, name, last.data, env):
+            if number:
+                if not engine.options.quiet and env.is_terminal("stderr"):
+                    env.write_err(f"{tool.name}: not done at poll {number}, after {env.clock() - start:.0f} s\n")
+                await _wait_pause(wait, number, env, left, live)
+            else:
+                args = _wait_ask(wait, "poll", name, first.data, env)
+            if args is None:
+                break
             number += 1
             signal = Cancel()
             call = Call(tool, args, cancel=signal, deadline=start + seconds)
-            ended = await _wait_call(engine.perform(call, Approval("none"), live=live), left, signal, live)
+            steps = engine.perform(call, Approval("none"), live=live)
+            try:
+                ended = await _wait_in_loop(steps, left) if live else _wait_in_thread(steps, left)
+            except BaseException:
+                signal.cancel()
+                raise
             if ended.error is not None:
                 return _wait_failure(engine, ended.error, last)
             last = ended
-            if _wait_is_final(wait, name, last.data, env):
-                return last
-            if not engine.options.quiet and env.is_terminal("stderr"):
-                env.write_err(f"{tool.name}: not done at poll {number}, after {env.clock() - start:.0f} s\n")
-            await _wait_pause(wait, number, env, left, live)
-        return first
+        return last
     except KeyboardInterrupt:
         gone = Error("REQUEST_ABORTED", f"the wait for {name} was interrupted; its job goes on")
         return _wait_failure(engine, gone, last)
@@ -10596,15 +10733,6 @@ def _wait_ask(wait: Wait, word: str, name: str, data: Any, env: Env) -> Any:
     raise Error("INTERNAL_SERVER_ERROR", f"{word} of the wait for {name} returned {_reg_show(answer)}, not {wanted}")
 
 
-async def _wait_call(steps: Any, left: Callable[[], float], signal: Cancel, live: bool) -> Outcome:
-    """Return how one poll ended. Raises: TIMEOUT, REQUEST_ABORTED, as left does; the poll is cancelled then."""
-    try:
-        return await _wait_in_loop(steps, left) if live else _wait_in_thread(steps, left)
-    except BaseException:
-        signal.cancel()
-        raise
-
-
 async def _wait_in_loop(steps: Any, left: Callable[[], float]) -> Outcome:
     """Return what a coroutine returns, run as a task of this loop. Raises: what left raises."""
     import asyncio
@@ -10624,22 +10752,22 @@ def _wait_in_thread(steps: Any, left: Callable[[], float]) -> Outcome:
     from contextvars import copy_context
     from threading import Thread
 
-    ended: list[tuple[Any, BaseException | None]] = []
+    ended: list[Any] = []
 
     def run() -> None:
         try:
-            ended.append((_call_drive(steps), None))
+            ended.append(_call_drive(steps))
         except BaseException as fault:  # for the thread that waits, which raises it
-            ended.append((None, fault))
+            ended.append(fault)
 
     thread = Thread(target=copy_context().run, args=(run,), daemon=True)
     thread.start()
     while not ended:
         thread.join(min(left(), WAIT_SLICE_SECONDS))
-    outcome, fault = ended[0]
-    if fault is not None:
-        raise fault
-    return outcome  # type: ignore[no-any-return]
+    outcome: Outcome | BaseException = ended[0]
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
 
 
 async def _wait_pause(wait: Wait, number: int, env: Env, left: Callable[[], float], live: bool) -> None:
@@ -10688,12 +10816,16 @@ class Invoker:
     the first call that needs them. Native commands see every framework option off but quiet.
     """
 
-    def __init__(self, engine: Engine, find_more: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self, engine: Engine, find_more: Callable[[Any], Any] | None = None,
+        check: Callable[[Outcome], None] | None = None,
+    ) -> None:
         from threading import Lock
 
         self._engine = engine
         self._find_more = find_more  # async function of live: the Registry with what the identity makes known
         self._missing: Error | None = None  # why that failed
+        self._check = check  # sees the outcome of each call before anyone else does
         self._loop: Any = None  # the kept event loop, once a coroutine handler was called
         self._lock = Lock()  # threads take turns with it
         self._gate: Any = None  # and tasks with find_more
@@ -10848,6 +10980,8 @@ class Invoker:
 
     def _drive(self, steps: Any) -> Outcome:
         outcome: Outcome = _call_drive(steps)
+        if self._check is not None:
+            self._check(outcome)
         return outcome
 
 
@@ -10881,11 +11015,15 @@ class _StreamLine:
         id = given.get("id")
         if not (type(id) is str and 0 < len(id) <= STREAM_ID_CHARACTERS
                 or type(id) is int and -STREAM_ID_LIMIT < id < STREAM_ID_LIMIT):
-            return f"{where} has no usable id; give text or an integer of 1 to {STREAM_ID_CHARACTERS} characters"
+            kind = _json_kind(id)
+            wrong = "no id" if id is None else f"an id of type {kind}" if kind not in ("string", "integer") else (
+                "an empty id" if id == "" else "an id that is too long")
+            return f"{where} has {wrong}; give text or an integer of 1 to {STREAM_ID_CHARACTERS} characters"
         self.id, self.command = id, given.get("command")
         self.args, self.confirmed = given.get("args", self.args), given.get("confirmed", False)
         if not given.keys() <= STREAM_KEYS:
-            return f"{where} has an unknown key; a line has id, command, args and confirmed"
+            unknown = [key for key in given if key not in STREAM_KEYS]
+            return f"{where} has the unknown key {_json_show(unknown[0])}; a line has id, command, args and confirmed"
         if type(self.command) is not str:
             return f"{where} has no command; give the name of one as text"
         if type(self.args) is not dict:
@@ -11082,6 +11220,7 @@ def _stream_run(ctx: Ctx, file: str, allow: Iterable[str]) -> int:
     """Answer every line of the input and return the highest exit code."""
     env, cancel, dry_run = ctx._env or Env(), ctx.cancel, ctx.dry_run
     write, plain, exit_codes = ctx.stdout.write, env.out_ascii, ctx._engine.exit_codes
+    _ = ctx.profile  # one that cannot be resolved refuses the run, not each of its lines
     with ctx.app._invoker(ctx._engine) as invoker:
         allowed = _stream_allowed(invoker, allow)
         confirms = Approval("names", allowed)
@@ -11102,6 +11241,8 @@ def _stream_run(ctx: Ctx, file: str, allow: Iterable[str]) -> int:
                 write(text + "\n")
                 lines.count(outcome, ctx)
                 line = lines.next()
+        except KeyboardInterrupt:
+            raise Error("REQUEST_ABORTED", f"interrupted; lines answered: {lines.answered:,}") from None
         finally:
             lines.close()
     return lines.finish(ctx)
@@ -11127,9 +11268,10 @@ def stream_command(name: str = "stream", *, allow_confirmed: Iterable[str] = ())
 
 def _stream_names(names: Any) -> tuple[str, ...]:
     """Return the names of a mount's allow_confirmed. Raises: RegistrationError."""
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+    kept = tuple(names) if hasattr(names, "__iter__") and not isinstance(names, str) else (None,)
+    if not all(isinstance(name, str) for name in kept):
         raise RegistrationError(f"allow_confirmed must be a list of command names, not {_reg_show(names)}")
-    return tuple(names)
+    return kept
 # endregion STREAM
 
 
@@ -11138,49 +11280,68 @@ def _stream_names(names: Any) -> tuple[str, ...]:
 # A batch is a stream whose answers outlive the process. Beside the lines stands a journal (FILES: appended to, synced,
 # chained by digests), a JSON object a line:
 #
-#     header  app, version, schema, scope, salt     scope: of the application options and the profile
-#     begin   id, digest, command                   on the disk before a call that must not happen twice
-#     end     the same, entered, returned, relayed, answer     on the disk before the answer is written out
+#     header  app, version, schema, profile, values, options, salt     values: HMAC of what the profile holds
+#     begin   id, digest, command              on the disk before a call that must not happen twice
+#     end     id, digest, command, answer      on the disk before the answer is written out
 #
-# Digest and scope are HMACs under the salt, for small secrets can be guessed from a plain digest. What a run decides
-# about a line is a pure function of what the records of its id say, the last one above all:
+# Digests of lines, profile and options are HMACs under the salt, for small secrets can be guessed from a plain digest.
+# What a run decides about a line is a pure function of what the records of its id say, the last one above all:
 #
 #     well      the same content is answered from the journal, other content is a CONFLICT
 #     failed    before the handler was entered, or by its own refusal: runs, and may have been corrected
 #     begun     and never ended, or in doubt, which is a failure that does not tell what happened: OUTCOME_UNKNOWN,
-#               unless the command may be repeated or the operator says so; other content is a CONFLICT
+#               unless the content is the same and the command may be repeated or the operator says so
 #
-# A batch that is stopped, killed or cut off at any moment leaves at most the line in flight begun.
+# A doubt ends with a call that ended well and with nothing else. The answer that leaves a line in doubt, or finds it
+# there, says "unknown":true. A batch that is stopped, killed or cut off at any moment leaves at most the line in flight
+# begun.
 
 BATCH_FORMAT = 1  # of the records
 BATCH_WELL, BATCH_FAILED, BATCH_BEGUN, BATCH_DOUBT = "well", "failed", "begun", "doubt"
+BATCH_UNKNOWN = ',"unknown":true}'  # ends an answer after which nobody knows what has happened
+BATCH_ENDING = ".journal"  # of a journal that nobody named
 #: Refusals with these codes, and with CONNECTION_*, do not tell whether something has happened.
 BATCH_UNCLEAR_CODES = frozenset((
     "INTERNAL_SERVER_ERROR", "OUTCOME_UNKNOWN", "REQUEST_ABORTED", "REQUEST_TIMEOUT", "TIMEOUT", "UPSTREAM_TOOL_ERROR",
 ))
 
 
-def _batch_hmac(salt: str, value: Any) -> str:
-    """Return the HMAC-SHA-256 of a value's canonical form, as hexadecimal digits. Pure."""
-    from hmac import digest
+def _batch_salted(salt: str) -> Any:
+    """Return the HMAC-SHA-256 under a salt that nothing was put into yet. Pure."""
+    from hmac import new
 
-    return digest(salt.encode(), _json_canonical(value), "sha256").hex()
+    return new(salt.encode(), digestmod="sha256")
+
+
+def _batch_hmac(salted: Any, value: Any) -> str:
+    """Return the HMAC of a value's canonical form, as hexadecimal digits. Pure."""
+    mac = salted.copy()
+    mac.update(_json_canonical(value))
+    digits: str = mac.hexdigest()
+    return digits
+
+
+def _batch_is_unclear(outcome: Outcome, before: str | None, harmless: bool) -> bool:
+    """Tell whether nobody knows after this outcome what has happened; before: what was known of the id. Pure.
+
+    harmless: whether the call was of a command that changes nothing.
+    """
+    error = outcome.error
+    if outcome.ok or error is None or before == BATCH_DOUBT:
+        return not outcome.ok
+    if harmless or not outcome.entered:
+        return False
+    unclear = error.code in BATCH_UNCLEAR_CODES or error.code.startswith("CONNECTION_")
+    return unclear or outcome.returned or error.relayed
 
 
 def _batch_state(record: Mapping[str, Any], before: str | None) -> str:
-    """Return what is known of an id after one more record of it; before: what was known until then. Pure.
-
-    A doubt stays where the repetition of the call was refused before the handler was entered.
-    """
+    """Return what is known of an id after one more record of it; before: what was known until then. Pure."""
     if record["kind"] == "begin":
         return BATCH_DOUBT if before in (BATCH_BEGUN, BATCH_DOUBT) else BATCH_BEGUN
     if record["answer"]["ok"]:
         return BATCH_WELL
-    if not record["entered"]:
-        return BATCH_DOUBT if before == BATCH_DOUBT else BATCH_FAILED
-    code = record["answer"]["error"]["code"]
-    unclear = code in BATCH_UNCLEAR_CODES or code.startswith("CONNECTION_")
-    return BATCH_DOUBT if unclear or record["returned"] or record["relayed"] else BATCH_FAILED
+    return BATCH_DOUBT if before == BATCH_DOUBT or "unknown" in record["answer"] else BATCH_FAILED
 
 
 def _batch_judge(state: str | None, same: bool, repeatable: bool) -> str:
@@ -11191,11 +11352,9 @@ def _batch_judge(state: str | None, same: bool, repeatable: bool) -> str:
     """
     if state is None or state == BATCH_FAILED:
         return "run"
-    if not same:
-        return "conflict"
     if state == BATCH_WELL:
-        return "replay"
-    return "run" if repeatable else "unknown"
+        return "replay" if same else "conflict"
+    return "run" if same and repeatable else "unknown"
 
 
 def _batch_is_repeatable(plan: Any) -> bool:
@@ -11203,17 +11362,41 @@ def _batch_is_repeatable(plan: Any) -> bool:
     return isinstance(plan, Admitted) and (plan.call.command.readonly or plan.call.command.idempotent)
 
 
+def _batch_is_header(header: Mapping[str, Any]) -> bool:
+    """Tell whether record 0 has the form that a batch writes. Pure."""
+    salt, texts = header.get("salt"), [header.get(name) for name in ("app", "version", "schema", "values", "options")]
+    return (
+        header.get("kind") == "header" and type(header.get("format")) is int and header["format"] == BATCH_FORMAT
+        and all(isinstance(text, str) for text in texts) and isinstance(header.get("profile"), (str, type(None)))
+        and isinstance(salt, str) and len(salt) == 2 * BATCH_SALT_BYTES and not salt.strip("0123456789abcdef")
+    )
+
+
 def _batch_is_record(record: Mapping[str, Any]) -> bool:
-    """Tell whether a record has the form that a batch writes. Pure."""
-    kind, answer = record.get("kind"), record.get("answer")
-    parts: list[tuple[Any, Any]] = [(record.get("id"), (str, int)), (record.get("digest"), str)]
-    if kind == "end":
-        answer = answer if isinstance(answer, dict) else {}
-        error = {"code": ""} if answer.get("ok") else answer.get("error")
-        parts += [(record.get(flag), bool) for flag in ("entered", "returned", "relayed")]
-        parts += [(answer.get("ok"), bool), (answer.get("exitCode"), int)]
-        parts += [(error.get("code") if isinstance(error, dict) else None, str)]
-    return kind in ("begin", "end") and all(isinstance(part, wanted) for part, wanted in parts)
+    """Tell whether a record after record 0 has the form that a batch writes. Pure."""
+    id, kind = record.get("id"), record.get("kind")
+    return (
+        (kind == "begin" or kind == "end" and _batch_is_answer(record.get("answer")))
+        and isinstance(record.get("digest"), str)
+        and (type(id) is str and 0 < len(id) <= STREAM_ID_CHARACTERS
+             or type(id) is int and -STREAM_ID_LIMIT < id < STREAM_ID_LIMIT)
+    )
+
+
+def _batch_is_answer(answer: Any) -> bool:
+    """Tell whether an end record can hold this answer. Pure."""
+    if not isinstance(answer, dict):
+        return False
+    status, error, written = answer.get("exitCode"), answer.get("error"), answer.get("written", {})
+    if answer.get("ok") is True:
+        sound = "error" not in answer and "unknown" not in answer
+    else:
+        sound = answer.get("ok") is False and answer.get("unknown", True) is True and isinstance(error, dict) and (
+            isinstance(error.get("code"), str) and isinstance(error.get("message"), str))
+    return (
+        sound and type(status) is int and 0 <= status <= CALL_STATUS_MAX
+        and isinstance(written, dict) and all(isinstance(text, str) for text in written.values())
+    )
 
 
 def _batch_header(engine: Engine, salt: str) -> dict[str, Any]:
@@ -11221,16 +11404,32 @@ def _batch_header(engine: Engine, salt: str) -> dict[str, Any]:
 
     Raises: what the profile is refused with.
     """
-    profile = engine.profile
-    scope = {"globals": engine.globals_json, "profile": None if profile is None else profile.public}
+    profile, salted = engine.profile, _batch_salted(salt)
     schemas = [
         [command.name, command.input.schema, None if command.output is None else command.output.schema]
         for command in engine.registry.commands("cli") if not (command.native and command.prints)
     ]
     return {
         "kind": "header", "format": BATCH_FORMAT, "app": engine.name, "version": engine.version,
-        "schema": _json_digest(schemas), "scope": _batch_hmac(salt, scope), "salt": salt,
+        "schema": _json_digest(schemas), "profile": None if profile is None else profile.name,
+        "values": _batch_hmac(salted, None if profile is None else profile.facts),
+        "options": _batch_hmac(salted, engine.globals_json), "salt": salt,
     }
+
+
+def _batch_clash(old: Mapping[str, Any], new: Mapping[str, Any], shown: str) -> str:
+    """Return why the answers under one header are none under another, in words; empty where they are. Pure."""
+    this, that = ("no profile" if header["profile"] is None else f"profile {_json_show(header['profile'])}"
+                  for header in (new, old))
+    if old["app"] != new["app"]:
+        return f"{shown} belongs to the application {_json_show(old['app'])}, not to {_json_show(new['app'])}; use"
+    if this != that:
+        return f"{shown} was made with {that}, and this run uses {this}; use {that}, or"
+    if old["values"] != new["values"]:
+        return f"{this} has changed since {shown} was made; put it back, or use"
+    if old["options"] != new["options"]:
+        return f"{shown} was made with other application options; use those, or"
+    return ""
 
 
 def _batch_lock(journal: str) -> str:
@@ -11245,47 +11444,56 @@ class _BatchBook:
         self.shown = f"journal {_json_show(path, FILES_SHOWN_CHARACTERS)}"  #: for messages
         self.file = _FilesJournal(path)  #: its records
         self.header: dict[str, Any] = {}  #: record 0, empty while none was read
-        self.records = 0  #: how many follow it
+        self.salted: Any = None  #: for the digests of lines, once start was called
+        self.is_new = False  #: whether start made it
+        self.records = 0  #: how many follow record 0
         self.known: dict[Any, tuple[str, str, int]] = {}  #: id -> state, digest, offset of its end record (or 0)
 
-    def open(self) -> None:
+    def open(self, writable: bool) -> None:
         """Read a journal that exists.
 
-        Raises: NOT_FOUND, FORBIDDEN (not private), JOURNAL_DAMAGED, CONFLICT (no journal of a batch), OUTPUT_FAILED.
+        Raises: CONFLICT (no journal of a batch), JOURNAL_DAMAGED, and what the journal's open refuses with.
         """
-        header = self.file.open()
-        texts = [header.get(name) for name in ("app", "version", "schema", "scope", "salt")]
-        if header.get("format") != BATCH_FORMAT or not all(isinstance(text, str) for text in texts):
+        header = self.file.open(writable)
+        if not _batch_is_header(header):
             raise Error("CONFLICT", f"{self.shown} is none that this version of batch writes; use another --journal")
         self.header = header
         for offset, record in self.file.records():
             if not _batch_is_record(record):
-                raise Error("JOURNAL_DAMAGED", f"{self.shown} has a record at byte {offset} that no batch writes; "
-                            "restore it from a copy, or use another --journal")
+                raise self.damage(offset)
             self.note(record, offset)
+        for key, (state, digest, offset) in self.known.items():
+            if state == BATCH_BEGUN:  # by a run that has ended: what this one learns of its own call settles nothing
+                self.known[key] = (BATCH_DOUBT, digest, offset)
+
+    def damage(self, offset: int) -> Error:
+        """Return the refusal of a sound record that is none of ours."""
+        return Error("JOURNAL_DAMAGED", f"{self.shown} has a record at byte {offset} that no batch writes; restore it "
+                     "from a copy, or use another --journal")
 
     def start(self, engine: Engine, make: bool) -> list[str]:
-        """Open the journal, or make it if told to, and return what has changed since it was made, in words.
+        """Open the journal, to write it or even make it if told to, and return what has changed since it was made.
 
-        Raises: what open refuses with, and CONFLICT where the answers are those of another application, or of other
-        options or another profile. Writes file.
+        Raises: what open refuses with, and CONFLICT where the answers are those of another application, another
+        profile or other options. Writes file.
         """
         try:
-            self.open()
+            self.open(writable=make)
         except Error as fault:
             if fault.code != "NOT_FOUND":
                 raise
+            salt = engine.env.random(BATCH_SALT_BYTES).hex()
+            self.salted = _batch_salted(salt)
             if make:
-                self.header = _batch_header(engine, engine.env.random(BATCH_SALT_BYTES).hex())
+                self.header = _batch_header(engine, salt)
                 self.file.create(self.header)
+                self.is_new = True
             return []
         old, new = self.header, _batch_header(engine, self.header["salt"])
-        if old["app"] != new["app"]:
-            raise Error("CONFLICT", f"{self.shown} belongs to the application {_json_show(old['app'])}, not to "
-                        f"{_json_show(new['app'])}; use another --journal")
-        if old["scope"] != new["scope"]:
-            raise Error("CONFLICT", f"{self.shown} was made with other application options or another profile; use "
-                        "those it was made with, or another --journal")
+        clash = _batch_clash(old, new, self.shown)
+        if clash:
+            raise Error("CONFLICT", clash + " another --journal")
+        self.salted = _batch_salted(old["salt"])
         changed = []
         if old["version"] != new["version"]:
             changed.append(f"version {_json_show(old['version'])} made the {self.shown}, and this is version "
@@ -11301,10 +11509,12 @@ class _BatchBook:
         self.known[key] = (state, record["digest"], offset if record["kind"] == "end" else 0)
         self.records += 1
 
-    def add(self, kind: str, line: _StreamLine, digest: str, **more: Any) -> None:
-        """Queue a record for the next flush, and take it into account. Raises: _JsonFault."""
-        record = {"kind": kind, "id": line.id, "digest": digest, "command": line.command, **more}
-        self.note(record, self.file.add(record))
+    def add(self, kind: str, line: _StreamLine, digest: str, answer: Any = None, text: str = "") -> None:
+        """Queue a record for the next flush, and take it into account; text: the answer that it is to hold."""
+        record = {"kind": kind, "id": line.id, "digest": digest, "command": line.command}
+        # No text holds the name of a member raw, for its quotes are escaped there: the first one is the member.
+        offset = self.file.add(record, text and ',"answer":{' + text[text.index('"ok":'):])
+        self.note({"kind": kind, "id": line.id, "digest": digest, "answer": answer}, offset)
 
     def replay(self, line: _StreamLine) -> Outcome:
         """Return the outcome that the end record of a line holds. Raises: JOURNAL_DAMAGED, BAD_REQUEST."""
@@ -11318,10 +11528,10 @@ class _BatchBook:
         ids = [_json_loads(key[0]) if isinstance(key, tuple) else key for key in unknown[:BATCH_IDS_SHOWN]]
         return {
             "journal": self.path, "app": self.header.get("app"), "version": self.header.get("version"),
-            "records": self.records, "ok": states.count(BATCH_WELL),
-            "failed": sum(bool(offset) and state != BATCH_WELL for state, _, offset in self.known.values()),
-            "toRunAgain": states.count(BATCH_FAILED), "unknown": {"count": len(unknown), "ids": ids},
-            "tornBytes": self.file.torn, "running": _files_lock_holder(_batch_lock(self.path)),
+            "profile": self.header.get("profile"), "records": self.records, "lines": len(states),
+            "ok": states.count(BATCH_WELL), "failed": states.count(BATCH_FAILED),
+            "unknown": {"count": len(unknown), "ids": ids}, "tornBytes": self.file.torn,
+            "running": _files_lock_holder(_batch_lock(self.path)),
         }
 
 
@@ -11342,16 +11552,29 @@ class _BatchRun:
         self.confirms = Approval("names", allowed)  #: for the lines that do
         self.unknown = self.skipped = 0  #: lines whose outcome is not known; lines of other shards
         self.begun: tuple[_StreamLine, str, Admitted] | None = None  #: has a begin record and no end record yet
+        self.current: Admitted | None = None  #: the call that is being made
 
     def run(self) -> None:
         """Answer the lines one by one. Raises: REQUEST_ABORTED, OUTPUT_FAILED, READER_GONE, BAD_REQUEST."""
         try:
-            step = self.next()
-            while step is not None:
-                self.ctx.cancel.check()
-                step = self.take(*step) or self.next()
-        finally:
-            self.leave()
+            try:
+                step = self.next()
+                while step is not None and not self.ctx.cancel.cancelled:
+                    step = self.take(*step) or self.next()
+            finally:
+                self.leave()
+        except KeyboardInterrupt:
+            step = ()
+        if step is not None:
+            self.finish()
+            raise self.stopped()
+
+    def stopped(self) -> Error:
+        """Return the refusal to go on, at the word of whoever started the batch."""
+        said, call = f"interrupted; lines answered: {self.lines.answered:,}", self.current
+        if call is not None and call.entered:
+            said += f"; the call for the id {_json_show(call.call.id)} was under way"
+        return Error("REQUEST_ABORTED", said, hint="run the same words again to go on")
 
     def next(self, wait: bool = True) -> tuple[Any, ...] | None:
         """Return the next step, which is a line of this shard and what becomes of it; None at the end.
@@ -11379,65 +11602,95 @@ class _BatchRun:
         None stands for the outcome that the journal holds.
         """
         if line.fault is not None:
-            return line, "", "", self.invoker._refused(line.fault)
+            return line, "", "refuse", self.invoker._refused(line.fault)
         dry = self.ctx.dry_run
-        digest = _batch_hmac(self.book.header.get("salt", ""), {"command": line.command, "args": line.args})
-        state, before, _ = self.book.known.get(_json_key(line.id), (None, "", 0))
-        verdict = _batch_judge(state, before == digest, self.rerun)
+        digest = _batch_hmac(self.book.salted, {"command": line.command, "args": line.args})
+        state, before, place = self.book.known.get(_json_key(line.id), (None, "", 0))
+        same = before == digest
+        verdict = _batch_judge(state, same, self.rerun)
         plan: Any = None
-        if dry or verdict in ("run", "unknown"):
+        if verdict == "run" or same and not (verdict == "replay" and place):
             plan = self.invoker._admit(line, dry, self.ctx.cancel)
-            if _batch_is_repeatable(plan):
-                verdict = _batch_judge(state, before == digest, True)
-        if dry:
-            verdict, plan = self.preview(line, digest, verdict, plan)
-            return line, digest, verdict, plan
-        if verdict == "conflict":
-            plan = self.refusal("CONFLICT", f"the journal has the id {_json_show(line.id)} with another command or "
-                                "other arguments; give the changed line a new id")
-        elif verdict == "unknown":
-            plan = self.refusal("OUTCOME_UNKNOWN", f"an earlier run called {line.command} for the id "
-                                f"{_json_show(line.id)} and did not learn what came of it; find out whether it "
-                                "happened", hint="pass --rerun-unknown to call it again")
+            if verdict == "unknown" and _batch_is_repeatable(plan):
+                verdict = "run"
+            if verdict == "run" and not isinstance(plan, Admitted):
+                verdict = "refuse"
+            elif verdict != "unknown" and dry:
+                verdict, plan = self.preview(line, digest, verdict, plan)
+        if verdict == "conflict" or verdict == "unknown":
+            plan = self.not_again(line, verdict, same)
         return line, digest, verdict, plan
+
+    def not_again(self, line: _StreamLine, verdict: str, same: bool) -> Outcome:
+        """Return the outcome of a line that is not called for what an earlier call of its id did, or may have done."""
+        id, hint = _json_show(line.id), None
+        if verdict == "conflict":
+            said = (f"the journal has the id {id} with another command or other arguments; give the changed line a new "
+                    "id")
+        elif same:
+            said = (f"an earlier run called {line.command} for the id {id} and did not learn what came of it; find out "
+                    "whether it happened")
+            hint = "pass --rerun-unknown to call it again"
+        else:
+            said = (f"the id {id} was called with another command or other arguments, and what came of it is not "
+                    "known; find out whether it happened")
+            hint = "put the old line back and pass --rerun-unknown to call it again, or give the changed line a new id"
+        return self.refusal("CONFLICT" if verdict == "conflict" else "OUTCOME_UNKNOWN", said, hint)
 
     def refusal(self, code: str, message: str, hint: str | None = None) -> Outcome:
         """Return the outcome of a line that is not run."""
         return self.invoker._refused(Error(code, message, hint=hint))
 
-    def preview(self, line: _StreamLine, digest: str, verdict: str, plan: Any) -> tuple[str, Outcome]:
-        """Return the verdict and the answer of a dry run; a call that is admitted is taken to end well."""
-        if isinstance(plan, Admitted):
-            plan = self.invoker._run(plan, self.confirms)
-        if verdict == "run":
-            if plan.ok:
-                self.book.known[_json_key(line.id)] = (BATCH_WELL, digest, 0)
-            else:
-                verdict = ""  # it would be refused, as its answer says
-        return verdict, plan
+    def approval(self, line: _StreamLine) -> Approval:
+        """Return what the line and the operator together approve."""
+        return self.confirms if line.confirmed else self.invoker._none
+
+    def preview(self, line: _StreamLine, digest: str, verdict: str, admitted: Admitted) -> tuple[str, Outcome]:
+        """Return the verdict and the answer of a dry run; a call that would be made is taken to end well."""
+        try:
+            if admitted.needs_approval:
+                self.approval(line).check_covers(admitted)
+        except Error as refusal:
+            outcome = self.invoker._refused(refusal)
+            _stream_hint(line, outcome, self.allowed)
+            return "refuse", outcome
+        outcome = self.invoker._run(admitted, self.invoker._none)
+        if outcome.ok:
+            self.book.known[_json_key(line.id)] = (BATCH_WELL, digest, 0)
+        return verdict, outcome
 
     def take(self, line: _StreamLine, digest: str, verdict: str, plan: Any) -> tuple[Any, ...] | None:
         """Run a line if it is to run, and answer it; return the next step where it was looked at already."""
         following = None
-        if plan is None:  # not earlier: the record of the line before may have been the one, and on its way
-            plan = self.book.replay(line)
         if isinstance(plan, Admitted):
             outcome, text, following = self.call(line, digest, plan)
         else:
-            outcome, text = plan, self.text(line, plan, verdict)
+            # Not earlier: the record of the line before may have been the one, and on its way.
+            outcome = self.book.replay(line) if plan is None else plan
+            text = self.text(line, outcome, verdict)
+            if plan is None and not outcome.ok:  # what it holds is no JSON
+                raise self.book.damage(self.book.known[_json_key(line.id)][2])
         self.ctx.stdout.write(text + "\n")
-        self.lines.count(outcome, self.ctx, verdict == "replay" and not self.ctx.dry_run)
-        self.unknown += outcome.error is not None and outcome.error.code == "OUTCOME_UNKNOWN"
+        self.lines.count(outcome, self.ctx, verdict == "replay")
+        self.unknown += text.endswith(BATCH_UNKNOWN)
         return following
 
-    def text(self, line: _StreamLine, outcome: Outcome, verdict: str) -> str:
+    def text(self, line: _StreamLine, outcome: Outcome, verdict: str = "", harmless: bool = False) -> str:
         """Return the answer to a line; what has no JSON form is taken out of the outcome."""
-        engine, dry = self.invoker._engine, self.ctx.dry_run
+        engine, state = self.invoker._engine, None
         text = _stream_answer(
-            line, outcome, replayed=verdict == "replay" and not dry, ascii_only=engine.env.out_ascii,
-            exit_codes=engine.exit_codes,
+            line, outcome, replayed=verdict == "replay", ascii_only=engine.env.out_ascii, exit_codes=engine.exit_codes,
         )
-        return f'{text[:-1]},"would":"{verdict}"}}' if dry and verdict and self.book.header else text
+        if self.ctx.dry_run:
+            text = f'{text[:-1]},"would":"{verdict}"}}'
+            if verdict == "run" and engine.profile is not None:
+                text = f'{text[:-1]},"profile":{_json_dumps(engine.profile.name)}}}'
+        if not outcome.ok:
+            if line.fault is None:
+                state = self.book.known.get(_json_key(line.id), (None,))[0]
+            if _batch_is_unclear(outcome, state, harmless):
+                text = text[:-1] + BATCH_UNKNOWN
+        return text
 
     def call(
         self, line: _StreamLine, digest: str, admitted: Admitted
@@ -11449,19 +11702,20 @@ class _BatchRun:
         repeatable = _batch_is_repeatable(admitted)
         if not repeatable and self.begun is None:
             self.begin(line, digest, admitted)
-            self.flush(f"line {line.number} was not run, for that could not be recorded")
-        outcome = self.invoker._run(admitted, self.confirms if line.confirmed else self.invoker._none)
+            self.flush(line)
+        self.current = admitted
+        outcome = self.invoker._run(admitted, self.approval(line))
         if not outcome.ok:
             _stream_hint(line, outcome, self.allowed)
         self.begun = None
         if repeatable and not outcome.entered:  # running it again is right in any case
-            return outcome, self.text(line, outcome, ""), None
-        text = self.end(line, digest, outcome)
+            return outcome, self.text(line, outcome), None
+        text = self.end(line, digest, outcome, admitted.call.command.readonly)
+        self.current = None
         following = self.next(wait=False)
         if following is not None and isinstance(following[3], Admitted) and not _batch_is_repeatable(following[3]):
             self.begin(following[0], following[1], following[3])
-        self.flush(f"line {line.number} ran, and its answer, which stands in details, could not be recorded",
-                   {"id": line.id, "answer": outcome.to_wire()})
+        self.flush(line, outcome)
         return outcome, text, following
 
     def begin(self, line: _StreamLine, digest: str, admitted: Admitted) -> None:
@@ -11469,28 +11723,28 @@ class _BatchRun:
         self.begun = (line, digest, admitted)
         self.book.add("begin", line, digest)
 
-    def end(self, line: _StreamLine, digest: str, outcome: Outcome) -> str:
+    def end(self, line: _StreamLine, digest: str, outcome: Outcome, harmless: bool = False) -> str:
         """Queue the end record of a call, and return its answer."""
-        text = self.text(line, outcome, "")
-        relayed = outcome.error is not None and outcome.error.relayed
-        try:
-            self.book.add("end", line, digest, entered=outcome.entered, returned=outcome.returned, relayed=relayed,
-                          answer=outcome.to_wire())
-        except _JsonFault as fault:  # a record is one level deeper than an answer
-            refused = self.refusal("INTERNAL_SERVER_ERROR", f"the answer of {line.command} cannot be recorded: {fault}")
-            refused.entered = refused.returned = True
-            outcome.ok, outcome.data, outcome.error = False, None, refused.error
-            outcome.exit_code = refused.exit_code
-            return self.end(line, digest, outcome)
+        if not outcome.ok and not _batch_is_answer(outcome.to_wire()):
+            error = Error("INTERNAL_SERVER_ERROR", f"{line.command} failed with an error that cannot be recorded")
+            outcome.ok, outcome.data, outcome.error, outcome.written = False, None, error, None
+            outcome.exit_code = self.invoker._engine.exit_code(error.code)
+        text = self.text(line, outcome, harmless=harmless)
+        answer = {"ok": outcome.ok, "unknown": True} if text.endswith(BATCH_UNKNOWN) else {"ok": outcome.ok}
+        self.book.add("end", line, digest, answer, text)
         return text
 
-    def flush(self, what: str, details: Any = None) -> None:
-        """Bring the queued records to the disk. Raises: OUTPUT_FAILED, saying what that means."""
+    def flush(self, line: _StreamLine, outcome: Outcome | None = None) -> None:
+        """Bring the queued records of a call, whose outcome may be there, to the disk. Raises: OUTPUT_FAILED."""
         try:
             self.book.file.flush()
         except Error as fault:
             self.begun = None
-            raise Error(fault.code, f"{what}: {fault.message}", details=details) from fault
+            said, details = f"line {line.number} was not run, for its start could not be recorded", None
+            if outcome is not None:
+                said = f"line {line.number} ran, and its answer, which stands in details, could not be recorded"
+                details = {"id": line.id, "answer": outcome.to_wire()}
+            raise Error(fault.code, f"{said}: {fault.message}", details=details) from fault
 
     def leave(self) -> None:
         """Record what is known at the end of a run, however it ends: a call that was not entered may run again."""
@@ -11507,10 +11761,12 @@ class _BatchRun:
         lines, ctx = self.lines, self.ctx
         ctx.end_progress()
         if not ctx.options.quiet:
-            known = f"{lines.answered - lines.failed:,} ok ({lines.replayed:,} replayed), {lines.failed:,} failed"
+            failed = lines.failed - self.unknown
+            known = f"{lines.answered - lines.failed:,} ok ({lines.replayed:,} replayed), {failed:,} failed"
             skipped = f", {self.skipped:,} of other shards" if self.shard is not None else ""
             count = "1 line" if lines.answered == 1 else f"{lines.answered:,} lines"
-            ctx.stderr.write(f"{count}: {known}, {self.unknown:,} unknown{skipped}; {self.book.shown}\n")
+            dry, where = "dry run of " if ctx.dry_run else "", f"; {self.book.shown}" if self.book.header else ""
+            ctx.stderr.write(f"{dry}{count}: {known}, {self.unknown:,} unknown{skipped}{where}\n")
         return lines.exit_code
 
 
@@ -11529,20 +11785,73 @@ def _batch_shard(text: str) -> tuple[int, int]:
                         f"{BATCH_SHARDS}"])
 
 
-def _batch_path(ctx: Ctx, file: str, journal: str | None, shard: tuple[int, int] | None) -> str:
-    """Return the absolute path of the journal of these lines. Raises: USAGE where it cannot be told."""
+def _batch_paths(ctx: Ctx, file: str, journal: str | None, shard: tuple[int, int] | None) -> tuple[str, str]:
+    """Return the absolute path of the journal of these lines, and of the file of lines that it was named after.
+
+    The second one is empty for a journal with a name of its own. Raises: USAGE where there is no journal for them.
+    """
+    cwd = ctx._engine.env.cwd
+    lines, base = os.path.join(cwd, file), ""
     if journal is None:
         if file == "-":
             raise _ErrorsUsage(["--journal: lines from standard input need the path of a journal"])
-        journal = file + (f".{shard[0]}-of-{shard[1]}" if shard is not None else "") + ".journal"
-    return os.path.join(ctx._engine.env.cwd, journal)
+        try:
+            lines = os.path.realpath(lines)  # by whatever link it is named, it has one journal
+        except ValueError:
+            pass  # no file has this name, as is told soon
+        if os.path.exists(lines) and not os.path.isfile(lines):
+            raise _ErrorsUsage([f"--journal: {_json_show(file)} is no regular file, so its lines need the path of a "
+                                "journal"])
+        base = lines
+        journal = base + (f".{shard[0]}-of-{shard[1]}" if shard is not None else "") + BATCH_ENDING
+    journal = os.path.join(cwd, journal)
+    if os.path.isdir(journal):
+        raise _ErrorsUsage([f"--journal: {_json_show(journal, FILES_SHOWN_CHARACTERS)} is a folder; give the path "
+                            "of a file"])
+    _batch_check_apart(lines, journal)
+    return journal, base
+
+
+def _batch_check_apart(lines: Any, journal: str) -> None:
+    """Refuse the lines (a path, a descriptor, or None) as their own journal. Raises: USAGE. Reads the file system."""
+    try:
+        is_same = lines is not None and os.path.samestat(os.stat(lines), os.stat(journal))
+    except (OSError, ValueError):
+        return  # one of them is not there
+    if is_same:
+        raise _ErrorsUsage([f"--journal: {_json_show(journal, FILES_SHOWN_CHARACTERS)} is the file of the lines; give "
+                            "the path of another"])
+
+
+def _batch_check_split(base: str, shard: tuple[int, int] | None) -> None:
+    """Refuse lines that a run under another --shard i/n has begun to answer, as the journal beside them shows.
+
+    Raises: CONFLICT, BAD_REQUEST (the folder cannot be read). Reads the file system.
+    """
+    folder, name = os.path.split(base)
+    try:
+        entries = sorted(os.listdir(folder))
+    except OSError as error:
+        raise _files_failure("BAD_REQUEST", "read the folder", folder, error, "name a --journal") from error
+    for entry in entries:
+        if not (entry.startswith(name) and entry.endswith(BATCH_ENDING)):
+            continue
+        split = entry[len(name) : -len(BATCH_ENDING)]
+        place, of, count = split.partition("-of-")
+        if split and not (place.startswith(".") and place[1:].isdecimal() and count.isdecimal()):
+            continue  # of other lines
+        if (int(count) if split else None) != (shard and shard[1]):
+            how = f"with --shard i/{int(count)}" if split else "without --shard"
+            other = _json_show(os.path.join(folder, entry), FILES_SHOWN_CHARACTERS)
+            raise Error("CONFLICT", f"journal {other} belongs to a run over the same lines {how}; go on {how}, or name "
+                        "a --journal")
 
 
 def _batch_status(ctx: Ctx, path: str) -> int:
     """Print what a journal holds. Raises: NOT_FOUND, FORBIDDEN, CONFLICT, JOURNAL_DAMAGED with the report so far."""
     book = _BatchBook(path)
     try:
-        book.open()
+        book.open(writable=False)
         report = book.report()
     except Error as fault:
         if fault.code != "JOURNAL_DAMAGED":
@@ -11555,26 +11864,45 @@ def _batch_status(ctx: Ctx, path: str) -> int:
 
 
 def _batch_run(
-    ctx: Ctx, file: str, path: str, shard: tuple[int, int] | None, rerun: bool, allow: Iterable[str]
+    ctx: Ctx, file: str, path: str, base: str, shard: tuple[int, int] | None, rerun: bool, allow: Iterable[str]
 ) -> int:
     """Answer every line of the input that is not answered yet, and return the highest exit code."""
     lock, book = _FilesLock(_batch_lock(path)), _BatchBook(path)
+    _ = ctx.profile  # one that cannot be resolved refuses the run, not each of its lines
     with ctx.app._invoker(ctx._engine) as invoker:
         allowed = _stream_allowed(invoker, allow)
         lines = _StreamLines(invoker._engine.env, file)
         try:
+            _batch_check_apart(lines._descriptor, path)
+            if base:
+                _batch_check_split(base, shard)
             if not ctx.dry_run:
                 lock.take()
             changed = book.start(invoker._engine, make=not ctx.dry_run)
+            if base and book.is_new:
+                _batch_keep(book, base, shard)
             if changed and not ctx.options.quiet:
                 ctx.stderr.write("".join(f"notice: {change}\n" for change in changed))
             run = _BatchRun(ctx, invoker, lines, book, shard=shard, rerun=rerun, allowed=allowed)
             run.run()
         finally:
-            book.file.close()
             lock.free()
+            book.file.close()
             lines.close()
     return run.finish()
+
+
+def _batch_keep(book: _BatchBook, base: str, shard: tuple[int, int] | None) -> None:
+    """Look once more for a run under another split: of two that began at once, each sees the other's journal now.
+
+    Raises: as _batch_check_split; then the new journal is gone again. Writes file.
+    """
+    try:
+        _batch_check_split(base, shard)
+    except Error:
+        book.file.close()
+        _files_remove(book.path)
+        raise
 
 
 def batch_command(name: str = "batch", *, journal: str | None = None, allow_confirmed: Iterable[str] = ()) -> Command:
@@ -11597,17 +11925,20 @@ def batch_command(name: str = "batch", *, journal: str | None = None, allow_conf
     ) -> int:
         """Answer each line of JSON with one line of JSON; run again after any end, it goes on where it stopped."""
         part = None if shard is None else _batch_shard(shard)
-        path = _batch_path(ctx, file, mounted_journal if journal is None else journal, part)
+        path, base = _batch_paths(ctx, file, mounted_journal if journal is None else journal, part)
         if status:
             return _batch_status(ctx, path)
-        return _batch_run(ctx, file, path, part, rerun_unknown, mounted + allow_confirmed)
+        return _batch_run(ctx, file, path, base, part, rerun_unknown, mounted + allow_confirmed)
 
     about = {
         "file": Arg(help=STREAM_FILE_HELP),
-        "journal": Arg(help="where the answers are kept; by default beside the file of the lines"),
-        "shard": Arg(help="run the lines of one of n parts: i/n, such as 3/8", example="3/8"),
-        "rerun_unknown": Arg(help="make calls again whose outcome is unknown"),
-        "status": Arg(help="show what the journal holds and run nothing"),
+        "journal": Arg(help="the file that keeps the answers, from which a later run goes on; by default FILE.journal "
+                       "beside the lines, or FILE.3-of-8.journal with --shard 3/8"),
+        "shard": Arg(help="run part i of n and leave the other lines to other runs; i/n, such as 3/8", example="3/8"),
+        "rerun_unknown": Arg(help="call again what an earlier run called without learning what came of it; find out "
+                             "first whether it happened, for it may happen twice"),
+        "status": Arg(help="show how many lines ended well, failed or are unknown, and the ids of these, and run "
+                      "nothing"),
         "allow_confirmed": Arg(help=STREAM_ALLOW_HELP),
     }
     recorded = native(name=name, lines=True, previews=True, exit_code=int, args=about)(batch)
@@ -11628,6 +11959,7 @@ def batch_command(name: str = "batch", *, journal: str | None = None, allow_conf
 # No message holds what a profile holds: it says where a fault is and what was expected. An exception of a parser, a
 # writer or a constructor carries what it was given, so refusals are raised outside its handler: nothing chains to it.
 
+PROFILE_NOWHERE = "/nonexistent"  # the home of users who have none, by old custom
 PROFILE_SUFFIX = ".json"  # of a profile's file
 PROFILE_LOCK = ".lock"  # name in a store that no profile can have: held by whoever changes one
 PROFILE_SCHEMA_HOME = ("$schema", "$id", "$defs", "definitions")  # of a schema: what its parts may refer to
@@ -11639,8 +11971,9 @@ def config_dir(name: str, env: Env | None = None) -> str:
     """Return the folder where a program of this name keeps what its user sets up. Nothing is made.
 
     $XDG_CONFIG_HOME/<name> where that is absolute, else ~/.config/<name>; on Windows %APPDATA%/<name>.
-    env: the surroundings, by default those of this process.
-    Raises: REGISTRATION_ERROR for what is no plain file name, NOT_FOUND where the user has no home folder.
+    env: the surroundings, by default those of this process. A user without a home folder has none of these either:
+    the path then begins with PROFILE_NOWHERE, and using it is what fails, not the start of the program.
+    Raises: REGISTRATION_ERROR for what is no plain file name.
     """
     if not isinstance(name, str) or not _paths_is_name(name):
         raise RegistrationError(f"config_dir needs the program's name as a plain file name, not {_reg_show(name)}")
@@ -11650,23 +11983,24 @@ def config_dir(name: str, env: Env | None = None) -> str:
     if not os.path.isabs(base):
         home = environ.get("HOME", "")
         base = os.path.join(home if os.path.isabs(home) else os.path.expanduser("~"), *below.split("/"))
-    if not os.path.isabs(base):
-        raise Error("NOT_FOUND", f"this user has no home folder for the files of {name}; set {variable} to a folder")
-    return os.path.join(base, name)
+    return os.path.join(base if os.path.isabs(base) else PROFILE_NOWHERE, name)
 
 
 class Profile:
     """The profile that a call works with, ``ctx.profile``. Its repr shows name and source alone."""
 
-    __slots__ = ("name", "value", "path", "source", "public")
+    __slots__ = ("name", "value", "path", "source", "public", "facts")
 
-    def __init__(self, name: str, value: Any, path: str, source: str, shown: dict[str, Any]) -> None:
+    def __init__(
+        self, name: str, value: Any, path: str, source: str, shown: dict[str, Any], facts: dict[str, Any]
+    ) -> None:
         self.name = name  #: its name
         self.value = value  #: what it holds: an instance of the store's dataclass, else a dict
         self.path = path  #: its file
         self.source = source  #: what named it: "option", "environment" or "only"
         #: JSON that may be shown: name, and values with secrets as ***; all of them where the schema marks no secret
         self.public = {"name": name, "values": shown}
+        self.facts = facts  #: JSON that makes it another profile when it changes: all but what is marked secret
 
     def __repr__(self) -> str:
         return f"<Profile {self.name} from {self.source}>"
@@ -11711,6 +12045,7 @@ class ProfileStore:
         self.schema = schema  #: what a profile must be
         self.create_hint, self.announce = create_hint, announce  #: the program's own words, or None
         self.variable = variable  #: environment variable that may name a profile, or None
+        self.setter = ""  #: name of the mounted command that makes a profile, empty where none is
         self._made: tuple[Shape, Sequence[Field]] | None = None
 
     def _compiled(self) -> tuple[Shape, Sequence[Field]]:
@@ -11814,10 +12149,13 @@ class ProfileStore:
         path = self._check_there(name)
         whole, value = self._check(self._load(name), f"profile {name} in {_json_show(path, FILES_SHOWN_CHARACTERS)}")
         shape = self._compiled()[0]
-        shown = _json_copy(whole) if shape.has_role("secret") else dict.fromkeys(whole, CALL_MASK)
+        facts = _json_copy(whole)
         for place in shape.locate(whole, "secret"):
-            _call_put(shown, place, CALL_MASK)
-        return Profile(name, value, path, source, shown)
+            _call_put(facts, place, CALL_MASK)
+        shown = facts
+        if not shape.has_role("secret"):
+            shown = {field.name: CALL_MASK for field in self.fields if field.name in whole}
+        return Profile(name, value, path, source, shown, facts)
 
     def _entries(self) -> Sequence[str]:
         """Return what is in the folder, nothing where it is not there yet; refuse one that others can write."""
@@ -11849,12 +12187,13 @@ class ProfileStore:
                     details={"profiles": names}, hint=self._hint(name))
 
     def _hint(self, name: str) -> str | None:
-        """Return what the program says of a profile that is missing, if it says anything."""
+        """Return what the program says of a profile that is missing, else which of its commands makes one."""
+        made = f"{self.setter} {name} makes it" if self.setter else None
         try:
             hint = self.create_hint(name, self.path_for(name)) if self.create_hint is not None else None
         except Exception:
             hint = None  # the refusal matters more than a hint that fails
-        return hint if isinstance(hint, str) and hint else None
+        return hint if isinstance(hint, str) and hint else made
 
     def _load(self, name: str) -> dict[str, Any]:
         """Return the JSON object in a profile's file. Raises: as read() but VALIDATION_ERROR."""
@@ -11875,7 +12214,9 @@ class ProfileStore:
                 if field.default is not TYPES_ABSENT and field.name not in whole:
                     whole = dict(whole, **{field.name: _json_copy(field.default)})
             return whole, shape.to_python(whole)
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             pass  # whatever a constructor raises, values may stand in it
         raise Error("VALIDATION_ERROR", f"{what}: {shape.word} cannot be made of these values; correct them")
 
@@ -11971,8 +12312,9 @@ def profile_commands(store: ProfileStore, prefix: str = "profile") -> list[Comma
         """Make a profile or change one; what is not given stays as it is."""
         return _profile_set(store, given, ctx)
 
-    def remove_profile(name: str) -> dict[str, object]:
+    def remove_profile(name: str, ctx: Ctx) -> dict[str, object]:
         """Remove a profile for good."""
+        _profile_check_caller(ctx)
         store.delete(name)
         return {"removed": name}
 
@@ -11980,6 +12322,7 @@ def profile_commands(store: ProfileStore, prefix: str = "profile") -> list[Comma
         raise RegistrationError(f"profile_commands needs a ProfileStore, not {_reg_show(store)}")
     setattr(set_profile, "__knaif_input__", lambda: _profile_options(store))
     names = _profile_field_names(store.schema)
+    store.setter = f"{prefix}-set"
     about = {"name": Arg("name of the profile")}
     made = (
         native(name=f"{prefix}-list", readonly=True)(list_profiles),
@@ -12055,22 +12398,26 @@ def _profile_is_secret(store: ProfileStore, field: Field) -> bool:
     return field.secret or not store._compiled()[0].has_role("secret")
 
 
+def _profile_check_caller(ctx: Ctx) -> None:
+    """Refuse a call that came as a line: it could lead a token that it does not know elsewhere. Raises: FORBIDDEN."""
+    if getattr(ctx._engine, "capture", False):
+        raise Error("FORBIDDEN", "profiles are changed from the command line alone")
+
+
 def _profile_set(store: ProfileStore, given: Mapping[str, Any], ctx: Ctx) -> dict[str, object]:
     """Merge values into a profile and return what it holds then, with its secrets hidden."""
     env = ctx._env or Env()
-    alone = getattr(ctx._engine, "capture", False)  # a call inside a call: terminal and standard input are another's
+    _profile_check_caller(ctx)
     values = {key: value for key, value in given.items() if key not in ("name", "stdin")}
     if "name" not in given:
         raise Error("BAD_REQUEST", "no profile is named; write the name of the profile to set after the command")
     name = given["name"]
     store.path_for(name)
     if given.get("stdin"):
-        if alone:
-            raise Error("BAD_REQUEST", "standard input belongs to the caller here; give the values as arguments")
         values = {**_profile_piped(env), **values}
     known = {**(store._load(name) if name in store.list() else {}), **values}
     missing = [field for field in store.fields if field.required and field.name not in known]
-    if not alone and all(_profile_is_secret(store, field) for field in missing):
+    if all(_profile_is_secret(store, field) for field in missing):
         for field in missing:
             answer = env.ask_secret(f"{field.public_name}: ")
             if not answer:
@@ -12225,22 +12572,24 @@ class App:
         """
         self._main(argv, None)
 
-    def serve(self, kind: str, words: Sequence[str]) -> None:
+    def serve(self, kind: str, words: Sequence[str], place: str = "") -> None:
         """Run "stream" or "batch" on this application as if it were mounted, with these words, and exit as main does.
 
-        Raises: BAD_REQUEST for another kind.
+        place: what messages call the application in place of its name. Raises: BAD_REQUEST for another kind.
         """
         if kind not in APP_SERVED:
             raise Error("BAD_REQUEST", f"this program serves {' and '.join(APP_SERVED)}, not {_json_show(kind)}")
         make = APP_SERVED[kind]
         mount = _reg_command(make(), default_expose=REG_DEFAULT_EXPOSE)
-        self._main([kind, *words], mount)
+        self._main([kind, *words], mount, place)
 
-    def _main(self, argv: Sequence[str] | None, mount: Command | None) -> None:
+    def _main(self, argv: Sequence[str] | None, mount: Command | None, place: str = "") -> None:
         env = Env()
         try:
             env = Env.own_descriptors()
-            code = int(_call_drive(self._line(env, None, mount).run(argv, False)))
+            line = self._line(env, None, mount)
+            line.place = place or self.name
+            code = int(_call_drive(line.run(argv, False)))
             env.finish()
         except Error as error:
             code = self._line(env, None).refuse(error)
@@ -12279,7 +12628,13 @@ class App:
 
     def _invoker(self, engine: Engine) -> Invoker:
         """Return an invoker for calls inside a call: same application options, profile and identity."""
-        return self._line(engine.env, None).invoker(self.surface(), engine)
+        process = os.getpid()
+
+        def check(outcome: Outcome) -> None:
+            if os.getpid() != process:  # a child that a handler forked must not go on with the calls of its parent
+                os._exit(outcome.exit_code)
+
+        return self._line(engine.env, None).invoker(self.surface(), engine, check)
 
     # -- the protocol that another copy of this file drives: JSON-ready values only ---------------------------------
 
@@ -12400,6 +12755,7 @@ class _AppLine:
     def __init__(self, app: App, env: Env, cancel: Cancel | None, mount: Command | None = None) -> None:
         self.app = app  #: the program
         self.mount = mount  #: a command of this module that stands in for the program's own, or None
+        self.place = app.name  #: what messages call the program
         self.profile_name: str | None = None  #: what --profile said
         self.env = env  #: the outside world
         self.cancel = cancel  #: the caller's signal
@@ -12416,13 +12772,13 @@ class _AppLine:
         except Error as error:
             return self.refuse(error)
         except BaseException as error:
-            if isinstance(error, Exception) or isinstance(error, SystemExit):
+            if isinstance(error, KeyboardInterrupt):
+                shown = Error("REQUEST_ABORTED", "the call was interrupted")
+            elif _call_is_interruption(error, live):
+                raise
+            else:
                 shown = Error("INTERNAL_SERVER_ERROR", f"{self.app.name} failed unexpectedly",
                               hint="set KNAIF_TRACE=1 to see the traceback")
-            elif live and not isinstance(error, KeyboardInterrupt):
-                raise  # the loop that runs this line takes it back: asyncio.CancelledError
-            else:
-                shown = Error("REQUEST_ABORTED", "the call was interrupted")
             shown.__cause__ = None if isinstance(error, KeyboardInterrupt) else error
             return self.refuse(shown)
 
@@ -12542,17 +12898,16 @@ class _AppLine:
             command.owner, command.fields, root=command.input.schema, aliases=app.aliases.get(name),
             positionals=app.positionals.get(name), passthrough=passthrough, app_fields=surface.fields,
         )
-        grammar = _ArgvGrammar(
+        line = _ArgvLine(
             name=command.name, fields=command.fields, root=command.input.schema, app_fields=surface.fields,
             app_root=surface.root, aliases=app.aliases.get(name),
             positionals=app.positionals.get(name), passthrough=passthrough,
         )
-        return _argv_parse(tokens, grammar)
+        return _argv_parse(tokens, line)
 
     def _lift(self, surface: _AppSurface, tokens: Sequence[str]) -> _ArgvLine:
         """Return the application options of a line whose command is not known yet. Raises: USAGE."""
-        grammar = _ArgvGrammar(name="", fields=None, root=True, app_fields=surface.fields, app_root=surface.root)
-        line = _argv_parse(tokens, grammar)
+        line = _argv_parse(tokens, _ArgvLine(app_fields=surface.fields, app_root=surface.root))
         self.options = line.options
         if line.global_faults:
             raise _ErrorsUsage(line.global_faults)
@@ -12612,8 +12967,10 @@ class _AppLine:
         engine.profile_name = self.profile_name
         return engine
 
-    def invoker(self, surface: _AppSurface, engine: Engine) -> Invoker:
-        """Return an invoker over an engine's twin. Raises: RegistrationError."""
+    def invoker(
+        self, surface: _AppSurface, engine: Engine, check: Callable[[Outcome], None] | None = None
+    ) -> Invoker:
+        """Return an invoker over an engine's twin; check sees the outcome of each call. Raises: RegistrationError."""
         engine = engine.twin()
 
         async def find_more(live: Any) -> Registry:
@@ -12622,7 +12979,7 @@ class _AppLine:
                 raise self.missing
             return registry
 
-        return Invoker(engine, find_more if surface.dynamic else None)
+        return Invoker(engine, find_more if surface.dynamic else None, check)
 
     async def _resolve(self, surface: _AppSurface, engine: Engine, live: bool) -> Registry:
         """Return the whole registry; where the identity or a factory fails, the static one, and remember why."""
@@ -12735,7 +13092,7 @@ class _AppLine:
         if isinstance(error, _EnvReaderGone):
             pass  # nobody is left to read a word about it
         elif isinstance(error, _ErrorsUsage):
-            words = (self.prefix, self.app.name) if self.mount is not None else (self.app.name, self.prefix)
+            words = (self.prefix, self.place) if self.mount is not None else (self.place, self.prefix)
             where = " ".join(words).rstrip()
             lines = [self.env.human(fault) for fault in error.faults] + [f"Try: {where} --help"]
             self.env.write_err("\n".join(lines) + "\n")
@@ -12887,6 +13244,8 @@ def _app_refused_options(app: App, command: Command, options: Options) -> list[s
     for asked, word in ((options.wait, "--wait"), (options.wait_timeout is not None, "--wait-timeout")):
         if asked and command.name not in app.wait:
             faults.append(f"{word}: {command.name} has no wait configured, so its first answer is final")
+    if options.yes and command.lines:
+        faults.append(f"--yes: {command.name} is not what would be confirmed; see its --help")
     if options.wait_timeout is not None and not options.wait and not faults:
         faults.append("--wait-timeout: nothing is waited for without --wait; add it")
     if options.output_dir is not None and app.download is None:
@@ -13206,26 +13565,24 @@ def _main_with_problems(report: dict[str, object], problems: Sequence[str]) -> d
 
 def _main_run(app: list[str], ctx: Ctx) -> int:
     """Run a program; every word after its name is its own."""
-    return _main_drive(app, ctx, "main")
+    return _main_drive(app, ctx, "main", app[1:])
 
 
 def _main_stream(app: list[str], ctx: Ctx) -> int:
-    """Answer one JSON line per call to a program: {"id", "command", "args"} in, {"id", "ok", ...} out.
-
-    The words after the program are those of the loop and of the program's own options: --help shows them.
-    """
-    return _main_drive(app, ctx, "serve", "stream")
+    """Answer a line of JSON for each line of JSON; `stream APP --help` shows its options."""
+    return _main_serve("stream", app, ctx)
 
 
 def _main_batch(app: list[str], ctx: Ctx) -> int:
-    """Run a file of such lines so that it can be taken up again after a crash, with nothing done twice.
-
-    The words after the program are those of the loop and of the program's own options: --help shows them.
-    """
-    return _main_drive(app, ctx, "serve", "batch")
+    """Answer lines so that a crash loses nothing and repeats nothing; `batch APP --help` shows its options."""
+    return _main_serve("batch", app, ctx)
 
 
-def _main_drive(app: list[str], ctx: Ctx, method: str, *first: str) -> int:
+def _main_serve(kind: str, app: list[str], ctx: Ctx) -> int:
+    return _main_drive(app, ctx, "serve", kind, app[1:], app[0])
+
+
+def _main_drive(app: list[str], ctx: Ctx, method: str, *given: Any) -> int:
     """Let a program's App take over this process, and return the exit status it ends with."""
     target, env = _main_load(app[0]), _main_env(ctx)
     if env.stdout is not None:
@@ -13233,7 +13590,7 @@ def _main_drive(app: list[str], ctx: Ctx, method: str, *first: str) -> int:
     env.give_back_stdout()
     sys.argv[:] = [_main_split(app[0])[0]] + app[1:]
     try:
-        returned = _main_ask(app[0], target, method, *first, app[1:])
+        returned = _main_ask(app[0], target, method, *given)
     except SystemExit as end:
         return _main_status_of(end.code, env)
     raise Error("BAD_REQUEST", f"{method} of {app[0]} returned {_main_show(returned)} instead of ending the process")

@@ -400,7 +400,7 @@ def make_our_parser(knaif):
         "active": flag, "note": text, "owner": text, "limit": whole, "path": text, "mode": text,
     }
     fields = [knaif.Field(name, schema) for name, schema in kinds.items()]
-    grammar = knaif._ArgvGrammar(name="make", fields=fields, root={"type": "object", "properties": kinds})
+    grammar = knaif._ArgvLine(name="make", fields=fields, root={"type": "object", "properties": kinds})
     line = knaif._argv_parse(LINE, grammar)
     if line.faults or len(line.args) != len(kinds):
         raise RuntimeError("the line was not read")

@@ -981,7 +981,7 @@ class Own(BaseException):
 
 
 @pytest.mark.parametrize("make, code", [
-    (lambda: Own("x"), 130), (lambda: GeneratorExit(), 130), (lambda: asyncio.CancelledError(), 130),
+    (lambda: Own("x"), 1), (lambda: GeneratorExit(), 1), (lambda: asyncio.CancelledError(), 1),
     (lambda: KeyboardInterrupt(), 130), (lambda: SystemExit(0), 1), (lambda: RecursionError(), 1), (lambda: MemoryError(), 1)])
 def test_whatever_is_raised_anywhere_ends_in_an_envelope(make, code):
     def leave(*facts):

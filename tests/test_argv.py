@@ -60,7 +60,7 @@ def grammar_of(fields=PAY, **options):
     options.setdefault("root", root_of(fields or []))
     options.setdefault("app_fields", APP)
     options.setdefault("app_root", root_of(options["app_fields"]))
-    return nk._ArgvGrammar(fields=fields, **options)
+    return nk._ArgvLine(fields=fields, **options)
 
 
 def read(line, fields=PAY, **options):

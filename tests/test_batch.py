@@ -1,4 +1,6 @@
 """BATCH: what a run decides, what stands in the journal when, and what any end of a run leaves behind."""
+import dataclasses
+import hashlib
 import io
 import itertools
 import json
@@ -11,6 +13,7 @@ import sys
 import tempfile
 import textwrap
 import types
+from typing import Annotated
 
 import pytest
 
@@ -21,6 +24,13 @@ ROOT = os.path.dirname(os.path.abspath(nk.__file__))
 POSIX = pytest.mark.skipif(os.name != "posix", reason="modes, links and signals of POSIX")
 UNCLEAR = ("INTERNAL_SERVER_ERROR", "OUTCOME_UNKNOWN", "REQUEST_ABORTED", "REQUEST_TIMEOUT", "TIMEOUT",
            "UPSTREAM_TOOL_ERROR", "CONNECTION_TIMEOUT", "CONNECTION_REQUEST_FAILED")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Syncs cost nothing here: that there is one where there must be one, tests of its calls tell."""
+    for name in {"fsync", "fdatasync"} & vars(os).keys():
+        monkeypatch.setattr(os, name, lambda descriptor: None)
 
 
 class Shop:
@@ -88,8 +98,7 @@ class Shop:
         made = nk._batch_header(engine, "00" * 16)
         journal.create({**made, **header})
         for kind, id, command, more in records:
-            args = more.pop("args", {})
-            digest = nk._batch_hmac(made["salt"], {"command": command, "args": args})
+            digest = nk._batch_hmac(nk._batch_salted(made["salt"]), {"command": command, "args": more.get("args", {})})
             journal.add({"kind": kind, "id": id, "digest": digest, "command": command, **more})
         journal.flush()
         journal.close()
@@ -104,11 +113,21 @@ def call(id, command="pay", **args):
     return {"id": id, "command": command, "args": args}
 
 
-def ended(ok=True, entered=True, returned=None, relayed=False, code="NO", **answer):
+def ended(ok=True, **answer):
     """What an end record says beside its id."""
-    answer = {"ok": ok, "exitCode": 0 if ok else 1, **answer}
-    answer.update({} if ok else {"error": {"code": code, "message": "m", "retryable": False}})
-    return {"entered": entered, "returned": ok if returned is None else returned, "relayed": relayed, "answer": answer}
+    error = {} if ok else {"error": {"code": "NO", "message": "m", "retryable": False}}
+    return {"answer": {"ok": ok, "exitCode": 0 if ok else 1, **error, **answer}}
+
+
+def in_doubt():
+    return ended(False, unknown=True)
+
+
+def nested(levels):
+    value = 0
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 def answers(ran):
@@ -134,40 +153,53 @@ def brief(ran):
     ("well", True, True, "replay"),
     ("well", False, False, "conflict"),
     ("well", False, True, "conflict"),
-    ("begun", True, False, "unknown"),
-    ("begun", True, True, "run"),
-    ("begun", False, False, "conflict"),
-    ("begun", False, True, "conflict"),
-    ("doubt", True, False, "unknown"),
-    ("doubt", True, True, "run"),
-    ("doubt", False, False, "conflict"),
-    ("doubt", False, True, "conflict"),
+    *((state, same, repeatable, "run" if same and repeatable else "unknown")
+      for state in ("begun", "doubt") for same in (False, True) for repeatable in (False, True)),
 ])
 def test_a_line_is_judged_by_what_is_known_of_its_id(state, same, repeatable, verdict):
     assert nk._batch_judge(state, same, repeatable) == verdict
 
 
-@pytest.mark.parametrize("record, before, state", [
-    ({"kind": "begin"}, None, "begun"),
-    ({"kind": "begin"}, "failed", "begun"),
-    ({"kind": "begin"}, "begun", "doubt"),  # made again at the operator's word
-    ({"kind": "begin"}, "doubt", "doubt"),
-    (ended(), "begun", "well"),
-    (ended(), "doubt", "well"),
-    (ended(), None, "well"),
-    (ended(False), "begun", "failed"),
-    (ended(False), "doubt", "failed"),
-    (ended(False, entered=False), "begun", "failed"),
-    (ended(False, entered=False), None, "failed"),
-    (ended(False, entered=False, code="TIMEOUT"), "begun", "failed"),
-    (ended(False, entered=False), "doubt", "doubt"),  # the earlier call may have happened all the same
-    (ended(False, returned=True), "begun", "doubt"),
-    (ended(False, relayed=True), "begun", "doubt"),
-    *((ended(False, code=code), "begun", "doubt") for code in UNCLEAR),
-    (ended(False, code="WAIT_FAILED"), "begun", "failed"),
+@pytest.mark.parametrize("before", [None, "failed", "begun", "doubt"])
+@pytest.mark.parametrize("record, state", [
+    ({"kind": "begin"}, "begun"),
+    (ended(), "well"),
+    (ended(False), "failed"),
+    (in_doubt(), "doubt"),
 ])
 def test_what_is_known_of_an_id_follows_from_its_records(record, before, state):
+    """A doubt, and what was begun twice, which is one, outlive everything but a call that ended well."""
+    if before == "doubt" and state != "well" or before == state == "begun":
+        state = "doubt"
     assert nk._batch_state({"kind": "end", **record}, before) == state
+
+
+NO, LATE = {"code": "NO"}, {"code": "TIMEOUT"}
+
+
+@pytest.mark.parametrize("error, how, before, harmless, unclear", [
+    (None, {"entered": True, "returned": True}, "begun", False, False),
+    (None, {"entered": True, "returned": True}, "doubt", False, False),
+    (NO, {"entered": True}, "begun", False, False),
+    (NO, {"entered": True}, "doubt", False, True),  # this one refused, and what did the one before?
+    (NO, {}, "begun", False, False),
+    (NO, {}, "doubt", False, True),
+    (NO, {}, "doubt", True, True),
+    (NO, {}, None, False, False),
+    (NO, {}, "well", False, False),  # a conflict
+    (LATE, {}, "begun", False, False),
+    (LATE, {"entered": True}, "begun", False, True),
+    (LATE, {"entered": True}, None, False, True),  # may be repeated, but may have happened
+    (LATE, {"entered": True}, None, True, False),
+    (NO, {"entered": True, "returned": True}, "begun", False, True),
+    ({"code": "NO", "relayed": True}, {"entered": True}, "begun", False, True),
+    *(({"code": code}, {"entered": True}, "begun", False, True) for code in UNCLEAR),
+    ({"code": "WAIT_FAILED"}, {"entered": True}, "begun", False, False),
+])
+def test_a_failure_leaves_a_doubt_where_something_may_have_happened(error, how, before, harmless, unclear):
+    error = error and nk.Error(message="m", **error)
+    outcome = nk.Outcome(error is None, error=error, **how)
+    assert nk._batch_is_unclear(outcome, before, harmless) is unclear
 
 
 @pytest.mark.parametrize("code", [*UNCLEAR, "NOT_FOUND", "CONFLICT", "OWN_CODE", "RATE_LIMITED"])
@@ -222,11 +254,51 @@ def test_a_call_in_doubt_is_made_again_only_as_it_was(shop):
     shop.script[1] = lambda: nk.Error("TIMEOUT", "m")
     shop.run()
     shop.write(call(1, "put", amount=2))
-    assert brief(shop.run("--rerun-unknown")) == [(1, "CONFLICT")] and shop.done == []
+    ran = shop.run("--rerun-unknown")
+    assert brief(ran) == [(1, "OUTCOME_UNKNOWN")] and shop.done == [] and ran.code == 9
+    assert answers(ran)[0] == {
+        "id": 1, "ok": False, "exitCode": 9, "error": {
+            "code": "OUTCOME_UNKNOWN", "retryable": False,
+            "message": "the id 1 was called with another command or other arguments, and what came of it is not known; "
+                       "find out whether it happened",
+            "hint": "put the old line back and pass --rerun-unknown to call it again, or give the changed line a new "
+                    "id",
+        }, "unknown": True,
+    }
+    assert ran.err.startswith("1 line: 0 ok (0 replayed), 0 failed, 1 unknown; ")
+    shop.script.clear()
+    shop.write(call(1, "put"))
+    assert brief(shop.run()) == [(1, "ok")]
+    shop.write(call(1, "put", amount=2))
+    assert brief(shop.run("--rerun-unknown")) == [(1, "CONFLICT")]
+
+
+def test_a_call_that_changes_nothing_may_be_corrected_after_any_failure(shop):
+    shop.write(call(1, "look"))
+    shop.script[1] = lambda: ValueError("x")
+    ran = shop.run()
+    assert "unknown" not in answers(ran)[0] and " 1 failed, 0 unknown" in ran.err
+    shop.script.clear()
+    shop.write(call(1, "look", amount=2))
+    assert answers(shop.run())[0]["data"] == 2
+
+
+@pytest.mark.parametrize("command", ["pay", "put"])
+def test_a_call_that_becomes_doubtful_is_told_and_counted_as_unknown_at_once(shop, command):
+    shop.write(call(1, command), call(2, command), call(3, command), call(4, "none"), call(5))
+    shop.script = {1: lambda: ValueError("x"), 2: lambda: nk.Error("TIMEOUT", "m"), 3: lambda: nk.Error("NO", "m")}
+    ran = shop.run()
+    assert [each.get("unknown") for each in answers(ran)] == [True, True, None, None, None]
+    assert [each["exitCode"] for each in answers(ran)] == [1, 7, 1, 4, 0] and ran.code == 7
+    assert ran.out.splitlines()[0].endswith(',"unknown":true}')
+    assert ran.err.startswith("5 lines: 1 ok (0 replayed), 2 failed, 2 unknown; ")
+    status = shop.run("--status").data
+    assert (status["lines"], status["ok"], status["failed"], status["unknown"]) == (
+        4, 1, 1, {"count": 2, "ids": [1, 2]})
 
 
 def test_the_operator_can_have_unknown_calls_made_again(shop):
-    shop.make(("begin", 1, "pay", {}), ("begin", 2, "pay", {}), ("end", 2, "pay", ended(False, code="TIMEOUT")))
+    shop.make(("begin", 1, "pay", {}), ("begin", 2, "pay", {}), ("end", 2, "pay", in_doubt()))
     shop.write(call(1), call(2), call(3))
     ran = shop.run()
     assert brief(ran) == [(1, "OUTCOME_UNKNOWN"), (2, "OUTCOME_UNKNOWN"), (3, "ok")] and ran.code == 9
@@ -236,8 +308,9 @@ def test_the_operator_can_have_unknown_calls_made_again(shop):
             "message": "an earlier run called pay for the id 1 and did not learn what came of it; find out whether it "
                        "happened",
             "hint": "pass --rerun-unknown to call it again",
-        },
+        }, "unknown": True,
     }
+    assert ran.err.startswith("3 lines: 1 ok (0 replayed), 0 failed, 2 unknown; ")
     ran = shop.run("--rerun-unknown")
     assert brief(ran) == [(1, "ok"), (2, "ok"), (3, "replayed")] and shop.done == [1, 2] and ran.code == 0
 
@@ -257,16 +330,34 @@ def test_a_doubt_outlives_a_repetition_that_was_refused_at_the_door(tmp_path):
     Signed.out = False
     assert brief(shop.run()) == [(1, "OUTCOME_UNKNOWN")] and shop.done == []
     shop.write(call(1, amount=7))
-    assert brief(shop.run("--rerun-unknown")) == [(1, "CONFLICT")] and shop.done == []
+    assert brief(shop.run("--rerun-unknown")) == [(1, "OUTCOME_UNKNOWN")] and shop.done == []
     shop.write(call(1))
     assert brief(shop.run("--rerun-unknown")) == [(1, "ok")]
+
+
+@pytest.mark.parametrize("command", ["pay", "put", "look"])
+def test_a_doubt_outlives_a_repetition_that_the_handler_refused(shop, command):
+    """The first call may have happened all the same, and now the balance is too low for a second."""
+    shop.make(("begin", 1, command, {}))
+    shop.write(call(1, command))
+    for script in (lambda: nk.Error("NO", "m"), lambda: nk.Error("TIMEOUT", "m"), None):
+        shop.script = {1: script} if script else {}
+        ran = shop.run("--rerun-unknown")
+        if script:
+            assert answers(ran)[0]["unknown"] is True and ran.err.startswith("1 line: 0 ok (0 replayed), 0 failed, 1 ")
+            assert shop.run("--status").data["unknown"] == {"count": 1, "ids": [1]}
+            shop.script = {1: lambda: nk.Error("NO", "m")}
+            assert brief(shop.run()) == [(1, "OUTCOME_UNKNOWN" if command == "pay" else "NO")]
+    assert brief(ran) == [(1, "ok")] and shop.run("--status").data["unknown"]["count"] == 0
 
 
 def test_an_unknown_call_of_a_command_that_is_gone_stays_unknown(shop):
     shop.make(("begin", 1, "gone", {}), ("end", 2, "gone", ended(data=5)))
     shop.write(call(1, "gone"), call(2, "gone"))
     assert brief(shop.run()) == [(1, "OUTCOME_UNKNOWN"), (2, "replayed")]
-    assert brief(shop.run("--rerun-unknown")) == [(1, "NOT_FOUND"), (2, "replayed")]
+    ran = shop.run("--rerun-unknown")
+    assert brief(ran) == [(1, "NOT_FOUND"), (2, "replayed")] and answers(ran)[0]["unknown"] is True
+    assert ran.err.startswith("2 lines: 1 ok (1 replayed), 0 failed, 1 unknown; ")
 
 
 def test_the_same_id_twice_in_one_run_is_judged_as_if_resumed(shop):
@@ -319,9 +410,9 @@ unexpected character at character 1; write one object on each line","retryable":
     assert begin == {"seq": 1, "kind": "begin", "id": "a", "digest": begin["digest"], "command": "pay",
                      "sha256": begin["sha256"]}
     assert re.fullmatch("[0-9a-f]{64}", begin["digest"])
-    assert end == {"seq": 2, "kind": "end", "id": "a", "digest": begin["digest"], "command": "pay", "entered": True,
-                   "returned": True, "relayed": False, "answer": {"ok": True, "exitCode": 0, "data": 5},
-                   "sha256": end["sha256"]}
+    assert end == {"seq": 2, "kind": "end", "id": "a", "digest": begin["digest"], "command": "pay",
+                   "answer": {"ok": True, "exitCode": 0, "data": 5}, "sha256": end["sha256"]}
+    assert (header["profile"], len(header["values"]), len(header["options"])) == (None, 64, 64)
     assert (look["kind"], look["command"]) == ("end", "look")
     before = shop.bytes()
     again = shop.run()
@@ -402,30 +493,47 @@ def test_a_line_confirms_only_what_the_operator_allowed(tmp_path):
     assert brief(other.run("--allow-confirmed", "wipe")) == [(3, "ok")]
 
 
-def nested(levels):
-    value = 0
-    for _ in range(levels):
-        value = [value]
-    return value
-
-
-@pytest.mark.parametrize("result, said", [
-    (object(), None),
-    (float("nan"), None),
-    (nested(127), "too deep for a record"),
-    (nested(200), None),
-    (10**5000, None),
-], ids=["object", "nan", "deep", "deeper", "long"])
-def test_an_answer_that_cannot_be_written_is_recorded_as_the_failure_it_is(shop, result, said):
+@pytest.mark.parametrize("result", [object(), float("nan"), nested(128), nested(200), 10**5000],
+                         ids=["object", "nan", "deep", "deeper", "long"])
+def test_an_answer_that_cannot_be_written_is_recorded_as_the_failure_it_is(shop, result):
     shop.write(call(1), call(2))
     shop.script[1] = lambda: result
     ran = shop.run()
-    assert brief(ran) == [(1, "INTERNAL_SERVER_ERROR"), (2, "ok")]
+    assert brief(ran) == [(1, "INTERNAL_SERVER_ERROR"), (2, "ok")] and answers(ran)[0]["unknown"] is True
     assert shop.records()[2]["answer"] == {key: value for key, value in answers(ran)[0].items() if key != "id"}
-    if said:
-        assert answers(ran)[0]["error"]["message"] == (
-            'the answer of pay cannot be recorded: more than 128 levels at "/answer/data' + "/0" * 21 + '/"...')
     assert brief(shop.run()) == [(1, "OUTCOME_UNKNOWN"), (2, "replayed")]
+
+
+def test_whatever_can_be_answered_can_be_recorded(shop):
+    """An answer may have 128 levels, and a record is one deeper."""
+    shop.write(call(1), call('"ok":', "look"), call("\u2028", "look"))
+    shop.script = {1: lambda: nested(127), '"ok":': {'"ok":': '"ok":'}, "\u2028": "\udfff\u2028\x7f"}
+    first, again = shop.run(), shop.run()
+    assert first.code == again.code == 0 and shop.done == []
+    assert [each["data"] for each in answers(first)] == [nested(127), {'"ok":': '"ok":'}, "\udfff\u2028\x7f"]
+    assert answers(again) == [{**each, "replayed": True} for each in answers(first)]
+    for record, each in zip([shop.records()[place] for place in (2, 3, 4)], answers(first)):
+        assert {"id": record["id"], **record["answer"]} == each
+
+
+def odd(**attributes):
+    error = nk.Error("NO", "m")
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    return error
+
+
+@pytest.mark.parametrize("error", [
+    odd(code=5), odd(code=None), odd(message=b"x"), odd(retryable="yes"), odd(details=object()), odd(hint=5),
+    odd(relayed=None), odd(code="\ud800"), odd(to_wire=lambda: {"code": 1}), odd(to_wire=lambda: []),
+], ids=lambda error: ",".join(f"{name}={value!r}"[:20] for name, value in vars(error).items()))
+def test_whatever_is_recorded_can_be_read_again(shop, error):
+    shop.write(call(1), call(2))
+    shop.script[1] = lambda: error
+    ran = shop.run()
+    assert [each["ok"] for each in answers(ran)] == [False, True], ran.err
+    again = shop.run()
+    assert answers(again)[1].get("replayed") and again.code == max(each["exitCode"] for each in answers(again))
 
 
 def test_arguments_do_not_stand_in_the_journal_and_two_journals_differ(shop):
@@ -614,7 +722,6 @@ def test_a_call_that_was_begun_ahead_and_never_entered_is_simply_run(shop, monke
     assert events == ["begin 1", "call 1", "end 1+begin 2", "answer 1", "end 2"]
     assert shop.records()[-1]["answer"] == {"ok": False, "exitCode": 130, "error": {
         "code": "REQUEST_ABORTED", "message": "the batch ended before the call was made", "retryable": False}}
-    assert shop.records()[-1]["entered"] is False
     assert brief(shop.run()) == [(1, "replayed"), (2, "ok"), (3, "ok")]
 
 
@@ -660,11 +767,102 @@ def test_a_write_that_fails_once_leaves_no_half_of_a_call(shop, monkeypatch):
     ran = shop.run("--rerun-unknown")
     assert ran.failure["error"] == "OUTPUT_FAILED" and ran.code == 1 and failed and shop.done == []
     assert ran.failure["message"] == (
-        f"line 1 was not run, for that could not be recorded: cannot write {nk._json_show(shop.path('lines.journal'))} "
-        "(No space left on device); remove the cause, then go on with the same journal")
+        "line 1 was not run, for its start could not be recorded: cannot write "
+        f"{nk._json_show(shop.path('lines.journal'))} (No space left on device); remove the cause, then go on with the "
+        "same journal")
     monkeypatch.undo()
     assert shop.bytes() == before
     assert brief(shop.run()) == [(1, "OUTCOME_UNKNOWN"), (2, "ok")]
+
+
+def interrupted_everywhere(shop, *words):
+    """Run the batch with Ctrl-C before the first, second, third ... line of Python that it executes; yield each run."""
+    tracer = sys.gettrace()
+    for moment in itertools.count(1):
+        left = [moment]
+
+        def trace(frame, event, value):
+            if frame.f_code.co_name in ("open", "close") or type(frame.f_locals.get("self")) not in (
+                    nk._BatchRun, nk._BatchBook, nk._FilesJournal):
+                return None
+            if event == "line":
+                left[0] -= 1
+                if left[0] == 0:
+                    raise KeyboardInterrupt
+            return trace
+
+        shop.forget()
+        yield moment, None
+        sys.settrace(trace)
+        try:
+            stopped = shop.run(*words)
+        finally:
+            sys.settrace(tracer)
+        if left[0] > 0:
+            return
+        assert stopped.code == 130, moment
+        yield moment, stopped
+
+
+def test_an_interrupt_at_any_moment_leaves_at_most_one_line_unknown(tmp_path):
+    shop = Shop(tmp_path)
+    shop.write(call(1), call(2, "look"), call(3))
+    for moment, stopped in interrupted_everywhere(shop):
+        if stopped is None:
+            continue
+        first, told = list(shop.done), [each["id"] for each in answers(stopped)]
+        ran = shop.run()
+        said = dict(brief(ran))
+        unknown = [id for id in said if said[id] == "OUTCOME_UNKNOWN"]
+        assert len(unknown) <= 1 and set(said.values()) <= {"ok", "replayed", "OUTCOME_UNKNOWN"}, moment
+        assert all(said[id] == "replayed" for id in told), moment
+        made = first + shop.done
+        assert all(made.count(id) == 1 or id == 2 or id in unknown and made.count(id) <= 1 for id in said), moment
+    assert moment > 100
+
+
+def test_an_interrupt_at_any_moment_of_a_repetition_forgets_no_doubt(tmp_path):
+    """Whether the calls of an earlier run happened is as unknown as before, unless this one ended well."""
+    shop = Shop(tmp_path)
+    shop.write(call(1), call(2), call(3))
+    for moment, stopped in interrupted_everywhere(shop, "--rerun-unknown"):
+        if stopped is None:
+            shop.make(("begin", 1, "pay", {}), ("begin", 2, "pay", {}), ("end", 2, "pay", in_doubt()))
+            continue
+        ended = [record["id"] for record in shop.records() if record.get("answer", {}).get("ok")]
+        told = [each["id"] for each in answers(stopped)]
+        ran = shop.run()
+        said = dict(brief(ran))
+        assert all(said[id] == ("replayed" if id in ended else "OUTCOME_UNKNOWN") for id in (1, 2)), (moment, said)
+        assert set(shop.done) <= {3} and set(told) <= set(ended), moment
+    assert moment > 100
+
+
+@pytest.mark.parametrize("command", ["pay", "look"])
+def test_an_interrupt_tells_what_was_answered_and_what_was_under_way(shop, command):
+    shop.write(call(1), call("b", command), call(3))
+    shop.script["b"] = lambda: KeyboardInterrupt()
+    ran = shop.run()
+    assert (ran.code, brief(ran)) == (130, [(1, "ok")])
+    summary, failure = ran.err.split("\n", 1)
+    journal = f"journal {json.dumps(shop.path('lines.journal'))}"
+    assert summary == f"1 line: 1 ok (0 replayed), 0 failed, 0 unknown; {journal}"
+    assert json.loads(failure) == {
+        "error": "REQUEST_ABORTED", "retryable": False, "hint": "run the same words again to go on",
+        "message": 'interrupted; lines answered: 1; the call for the id "b" was under way'}
+    assert shop.run("--quiet").out.count("\n") == (1 if command == "look" else 3) or command == "look"
+
+
+def test_a_cancelled_batch_tells_what_was_answered(shop):
+    signal_ = nk.Cancel()
+    shop.write(call(1), call(2), call(3))
+    shop.script[2] = lambda: signal_.cancel()
+    ran = shop.run(cancel=signal_)
+    assert ran.code == 130 and brief(ran) == [(1, "ok"), (2, "ok")]
+    summary, failure = ran.err.split("\n", 1)
+    assert summary.startswith("2 lines: 2 ok") and json.loads(failure)["message"] == "interrupted; lines answered: 2"
+    assert json.loads(failure)["hint"] == "run the same words again to go on"
+    assert brief(shop.run()) == [(1, "replayed"), (2, "replayed"), (3, "ok")]
 
 
 def test_what_ran_is_recorded_although_the_next_line_cannot_be_read(shop, monkeypatch):
@@ -698,23 +896,54 @@ def test_answers_for_other_application_options_are_not_replayed(tmp_path):
         ran = shop.run(*words)
         assert ran.failure == {"error": "CONFLICT", "retryable": False, "message":
                                f"journal {json.dumps(shop.path('lines.journal'))} was made with other application "
-                               "options or another profile; use those it was made with, or another --journal"}
+                               "options; use those, or another --journal"}
         assert ran.code == 5 and shop.done == [] and shop.bytes() == before
     assert brief(shop.run("--region", "eu")) == [(1, "replayed")]
     assert shop.run("--region", "us", "--journal", "other").code == 0 and shop.done == [1]
 
 
+@dataclasses.dataclass
+class Site:
+    url: str
+    token: Annotated[str, nk.Arg(secret=True)]
+
+
 @POSIX
 def test_answers_for_another_profile_are_not_replayed(tmp_path):
-    store = nk.ProfileStore(str(tmp_path / "profiles"), {"type": "object"})
-    for name in ("prod", "staging"):
-        store.write(name, {"url": f"https://{name}.example"})
+    store = nk.ProfileStore(str(tmp_path / "profiles"), Site)
+    for name in ("live", "test"):
+        store.write(name, {"url": f"https://{name}.example", "token": "a"})
     shop = Shop(tmp_path, profiles=store)
     shop.write(call(1))
-    assert shop.run("--profile", "prod").code == 0
-    assert "other application options or another profile" in shop.run("--profile", "staging").failure["message"]
-    assert brief(shop.run("--profile", "prod")) == [(1, "replayed")]
+    journal = f"journal {json.dumps(shop.path('lines.journal'))}"
+    assert shop.run("--profile", "live").code == 0
+    for words in ((), ("--dry-run",)):
+        ran = shop.run("--profile", "test", *words)
+        assert ran.failure["message"] == (f'{journal} was made with profile "live", and this run uses profile "test"; '
+                                          'use profile "live", or another --journal')
+        assert (ran.failure["error"], ran.code, shop.done) == ("CONFLICT", 5, [])
+    assert brief(shop.run("--profile", "live")) == [(1, "replayed")]
+    assert shop.run("--profile", "live", "--status").data["profile"] == "live"
     assert shop.run("--profile", "none").failure["error"] == "NOT_FOUND" and shop.done == []
+    store.write("live", {"url": "https://live.example", "token": "b"})
+    assert brief(shop.run("--profile", "live")) == [(1, "replayed")]  # a new token is no other profile
+    store.write("live", {"url": "https://other.example", "token": "b"})
+    ran = shop.run("--profile", "live")
+    assert ran.failure["message"] == (f'profile "live" has changed since {journal} was made; put it back, or use '
+                                      'another --journal')
+    assert ran.code == 5 and b"example" not in shop.bytes()
+    plain = Shop(tmp_path)
+    assert plain.run().failure["message"] == (f'{journal} was made with profile "live", and this run uses no profile; '
+                                              'use profile "live", or another --journal')
+
+
+@POSIX
+def test_a_batch_whose_profile_is_not_there_is_refused_whatever_its_lines(tmp_path):
+    shop = Shop(tmp_path, profiles=nk.ProfileStore(str(tmp_path / "profiles"), {"type": "object"}))
+    shop.write("bad\n")
+    for words in ((), ("--dry-run",)):
+        assert shop.run(*words).failure["error"] == "NOT_FOUND"
+    assert os.listdir(shop.folder) == ["lines"]
 
 
 def test_another_applications_journal_is_refused(tmp_path):
@@ -747,7 +976,12 @@ def test_another_version_and_other_commands_go_on_with_a_notice(tmp_path):
     assert shop.run("--quiet").err == ""
 
 
-@pytest.mark.parametrize("header", [{"format": 2}, {"format": None}, {"salt": 5}, {"app": None}])
+@pytest.mark.parametrize("header", [
+    {"format": 2}, {"format": None}, {"format": True}, {"format": 1.0}, {"kind": "end"}, {"app": None}, {"app": ["x"]},
+    {"version": 1}, {"schema": None}, {"values": 5}, {"options": {}}, {"profile": 5}, {"profile": False}, {"salt": 5},
+    {"salt": ""}, {"salt": "\ud800" * 32}, {"salt": "0" * 31}, {"salt": "0" * 33}, {"salt": " " * 32},
+    {"salt": "\u0660" * 32},
+])
 def test_a_journal_of_another_kind_is_refused(shop, header):
     shop.make(**header)
     shop.write(call(1))
@@ -761,15 +995,29 @@ def test_a_journal_of_another_kind_is_refused(shop, header):
 
 @pytest.mark.parametrize("record", [
     ("other", 1, "pay", {}),
+    (["end"], 1, "pay", {}),
     ("begin", None, "pay", {}),
     ("begin", [1], "pay", {}),
+    ("begin", True, "pay", {}),
+    ("begin", "", "pay", {}),
+    ("begin", "x" * 257, "pay", {}),
+    ("begin", 1.0, "pay", {}),
+    ("begin", 1e300, "pay", {}),
+    ("begin", 10**3000, "pay", {}),
+    ("begin", -10**256, "pay", {}),
     ("begin", 1, "pay", {"digest": 5}),
     ("end", 1, "pay", {}),
-    ("end", 1, "pay", {**ended(), "entered": 1}),
-    ("end", 1, "pay", {**ended(), "answer": []}),
-    ("end", 1, "pay", {**ended(), "answer": {"ok": True, "exitCode": "0"}}),
-    ("end", 1, "pay", {**ended(), "answer": {"ok": False, "exitCode": 1}}),
-    ("end", 1, "pay", {**ended(), "answer": {"ok": False, "exitCode": 1, "error": {"code": None}}}),
+    ("end", True, "pay", ended()),
+    ("end", 1, "pay", {"answer": []}),
+    *(("end", 1, "pay", ended(**answer)) for answer in (
+        {"exitCode": "0"}, {"exitCode": True}, {"exitCode": -1}, {"exitCode": 256}, {"exitCode": 10**30},
+        {"exitCode": 0.0}, {"ok": 1}, {"ok": None}, {"error": 5}, {"error": None}, {"unknown": True},
+        {"written": "x"}, {"written": ["x"]}, {"written": {"stdout": 1}}, {"written": None},
+    )),
+    *(("end", 1, "pay", ended(False, **answer)) for answer in (
+        {"error": []}, {"error": {"code": None, "message": "m"}}, {"error": {"code": "NO"}}, {"error": "NO"},
+        {"unknown": False}, {"unknown": 1}, {"unknown": None}, {"exitCode": None},
+    )),
 ])
 def test_sound_records_that_no_batch_writes_are_damage(shop, record):
     shop.make(("end", 1, "pay", ended()), record)
@@ -780,6 +1028,27 @@ def test_sound_records_that_no_batch_writes_are_damage(shop, record):
     assert ran.failure["message"] == (f"journal {json.dumps(shop.path('lines.journal'))} has a record at byte {place} "
                                       "that no batch writes; restore it from a copy, or use another --journal")
     assert ran.failure["error"] == "JOURNAL_DAMAGED" and ran.code == 1 and shop.done == [] and shop.bytes() == before
+
+
+@pytest.mark.parametrize("data, said", [("NaN", 1), ("Infinity", 1), ("1e400", 1), ('{"a":[-1e999]}', 1),
+                                        ("[" * 300 + "]" * 300, 1), ("9" * 5000, 0)])
+def test_a_recorded_answer_that_is_no_json_is_damage(shop, data, said):
+    """With a valid chain: only another program writes such a thing."""
+    shop.make(("begin", 1, "pay", {}))
+    shop.write(call(1))
+    place, line = len(shop.bytes()), shop.bytes().splitlines()[-1]
+    body = (b'{"seq":2,"kind":"end","id":1,"digest":"%s","command":"pay","answer":{"ok":true,"exitCode":0,"data":%s}'
+            % (json.loads(line)["digest"].encode(), data.encode()))
+    with open(shop.path("lines.journal"), "ab") as file:
+        seal = hashlib.sha256(json.loads(line)["sha256"].encode() + body).hexdigest().encode()
+        file.write(body + b',"sha256":"' + seal + b'"}\n')
+    before = shop.bytes()
+    for words in ((), ("--dry-run",), ("--rerun-unknown",)):
+        ran = shop.run(*words)
+        assert ran.failure["error"] == "JOURNAL_DAMAGED" and shop.done == [] and shop.bytes() == before
+        assert not said or ran.failure["message"] == (
+            f"journal {json.dumps(shop.path('lines.journal'))} has a record at byte {place} that no batch writes; "
+            "restore it from a copy, or use another --journal")
 
 
 @POSIX
@@ -804,17 +1073,31 @@ def test_a_journal_that_is_not_private_is_refused_before_any_line(shop):
     assert shop.run().failure["error"] == "FORBIDDEN" and not os.path.exists(shop.path("nowhere"))
     os.unlink(journal)
     os.mkdir(journal)
-    assert shop.run().failure["error"] in ("OUTPUT_FAILED", "FORBIDDEN") and shop.done == []
+    ran = shop.run()
+    assert ran.code == 64 and ran.err.startswith(
+        f"--journal: {json.dumps(journal)} is a folder; give the path of a file\n") and shop.done == []
 
 
-def test_the_lines_are_no_journal(shop):
+@pytest.mark.parametrize("name", ["lines", "./lines", "link", "twin", "/lines"])
+def test_the_lines_are_no_journal(shop, name):
     shop.write(call(1))
-    before = shop.bytes("lines")
-    ran = shop.run("--journal", "lines")
-    assert ran.code in (1, 3) and ran.failure["error"] in ("JOURNAL_DAMAGED", "FORBIDDEN")
-    os.chmod(shop.path("lines"), 0o600)
-    ran = shop.run("--journal", "lines")
-    assert ran.failure["error"] == "JOURNAL_DAMAGED" and shop.done == [] and shop.bytes("lines") == before
+    if name in ("link", "twin"):
+        (os.symlink if name == "link" else os.link)(shop.path("lines"), shop.path(name))
+    name = shop.path("lines") if name == "/lines" else name
+    before, there = shop.bytes("lines"), os.listdir(shop.folder)
+    said = (f"--journal: {json.dumps(os.path.join(shop.folder, name))} is the file of the lines; give the path of "
+            "another\nTry: shop batch --help\n")
+    for words in ((), ("--status",), ("--dry-run",)):
+        ran = shop.run("--journal", name, *words)
+        assert (ran.code, ran.out, ran.err, shop.done) == (64, "", said, [])
+    mounted = Shop(shop.folder, mount=nk.batch_command(journal=name))
+    assert mounted.run().err == said
+    err = io.BytesIO()
+    with open(shop.path("lines"), "rb") as file:
+        env = nk.Env(argv=["x"], stdin=file, stdout=io.BytesIO(), stderr=err, environ={}, cwd=shop.folder)
+        assert mounted.app.run(["batch"], env=env) == 64
+    assert err.getvalue().decode() == said
+    assert shop.bytes("lines") == before and os.listdir(shop.folder) == there
 
 
 def test_lines_from_standard_input_need_a_journal(shop):
@@ -837,12 +1120,31 @@ def test_a_mount_with_a_faulty_journal_is_refused(journal):
     assert caught.value.message == f"journal must be the path of a file, not {shown}"
 
 
-@pytest.mark.parametrize("journal", ["", "no/such/folder/j", "a\0b", "x" * 300])
+@pytest.mark.parametrize("journal", ["no/such/folder/j", "a\0b", "x" * 300, "lines/j"])
 def test_a_journal_that_cannot_be_made_is_refused_before_any_line(shop, journal):
     shop.write(call(1))
     ran = shop.run("--journal", journal)
-    assert ran.failure["error"] in ("OUTPUT_FAILED", "FORBIDDEN", "NOT_FOUND") and ran.code in (1, 3, 4)
-    assert shop.done == [] and os.listdir(shop.folder) in (["lines"], ["lines", ".lock"], [".lock", "lines"])
+    assert ran.failure["error"] == "OUTPUT_FAILED" and ran.code == 1
+    assert shop.done == [] and os.listdir(shop.folder) == ["lines"]
+
+
+@pytest.mark.parametrize("journal", ["", ".", "profiles"])
+def test_a_folder_is_no_journal(shop, journal):
+    shop.write(call(1))
+    os.mkdir(shop.path("profiles"))
+    ran = shop.run("--journal", journal)
+    shown = json.dumps(os.path.join(shop.folder, journal))
+    assert (ran.code, ran.err) == (
+        64, f"--journal: {shown} is a folder; give the path of a file\nTry: shop batch --help\n")
+    assert shop.done == [] and sorted(os.listdir(shop.folder)) == ["lines", "profiles"]
+
+
+@POSIX
+def test_lines_from_a_pipe_need_a_journal(shop):
+    os.mkfifo(shop.path("lines"))
+    ran = shop.run()
+    assert (ran.code, ran.err) == (
+        64, '--journal: "lines" is no regular file, so its lines need the path of a journal\nTry: shop batch --help\n')
 
 
 def test_lines_that_are_not_there_make_no_journal(shop):
@@ -867,6 +1169,19 @@ def test_a_batch_is_served_for_an_application_that_does_not_mount_it(tmp_path):
                                     env={**os.environ, "PYTHONPATH": ROOT}) for _ in range(2))
     assert first.stdout == '{"id":1,"ok":true,"exitCode":0,"data":4}\n' and "to stderr\n" in first.stderr
     assert second.stdout == '{"id":1,"ok":true,"exitCode":0,"data":4,"replayed":true}\n'
+
+
+def test_the_help_tells_what_the_options_do(shop):
+    text = " ".join(run_app(shop.app, "batch", "--help", cwd=shop.folder).out.split())
+    for words in (
+        "the file that keeps the answers, from which a later run goes on; by default FILE.journal beside the lines, or "
+        "FILE.3-of-8.journal with --shard 3/8",
+        "run part i of n and leave the other lines to other runs; i/n, such as 3/8",
+        "call again what an earlier run called without learning what came of it; find out first whether it happened, "
+        "for it may happen twice",
+        "show how many lines ended well, failed or are unknown, and the ids of these, and run nothing",
+    ):
+        assert words in text
 
 
 # -- shards ----------------------------------------------------------------------------------------------------------
@@ -906,8 +1221,6 @@ def test_a_record_does_not_wait_for_a_search_among_the_lines_of_others(shop, mon
 def test_the_shard_of_an_id_is_told_by_its_digest():
     line = types.SimpleNamespace(id="order-7")
     places = [place for place in range(1, 9) if nk._BatchRun.is_ours(types.SimpleNamespace(shard=(place, 8)), line)]
-    import hashlib
-
     assert places == [int(hashlib.sha256(b'"order-7"').hexdigest(), 16) % 8 + 1]
 
 
@@ -924,9 +1237,92 @@ def test_a_shard_that_is_none_is_refused(shop, text):
 
 def test_a_shard_may_be_padded_and_large(shop):
     shop.write(call(1))
-    assert shop.run("--shard", "01/01").code == 0 and shop.run("--shard", "1/100000").code == 0
-    assert sorted(os.listdir(shop.folder))[1:] == ["lines.1-of-1.journal", "lines.1-of-1.journal.lock",
-                                                   "lines.1-of-100000.journal", "lines.1-of-100000.journal.lock"]
+    assert shop.run("--shard", "01/01").code == 0 and brief(shop.run("--shard", "1/1")) == [(1, "replayed")]
+    assert sorted(os.listdir(shop.folder)) == ["lines", "lines.1-of-1.journal", "lines.1-of-1.journal.lock"]
+    shop.forget()
+    assert shop.run("--shard", "1/100000").code == 0
+    assert sorted(os.listdir(shop.folder))[1:] == ["lines.1-of-100000.journal", "lines.1-of-100000.journal.lock"]
+
+
+@pytest.mark.parametrize("first, second, how", [
+    ((), ("--shard", "1/2"), "without --shard"),
+    (("--shard", "1/2"), (), "with --shard i/2"),
+    (("--shard", "2/2"), ("--shard", "1/3"), "with --shard i/2"),
+    (("--shard", "2/2"), ("--shard", "2/20"), "with --shard i/2"),
+    (("--shard", "1/1"), (), "with --shard i/1"),
+])
+def test_lines_that_were_split_in_another_way_are_not_paid_twice(shop, first, second, how):
+    shop.write(*(call(n) for n in range(6)))
+    shop.run(*first)
+    there = sorted(os.listdir(shop.folder))
+    journal = next(name for name in there if name.endswith(".journal"))
+    for words in ((), ("--dry-run",)):
+        ran = shop.run(*second, *words)
+        assert ran.failure["message"] == (
+            f"journal {nk._json_show(shop.path(journal), 200)} belongs to a run over the same lines {how}; go on {how}"
+            ", or name a --journal")
+        assert (ran.failure["error"], ran.code, ran.out, shop.done) == ("CONFLICT", 5, "", [])
+    assert sorted(os.listdir(shop.folder)) == there
+    assert shop.run(*first).code == 0 and shop.done == []
+    assert shop.run(*second, "--journal", "j").code == 0 and shop.done != []  # the operator knows
+    mounted = Shop(shop.folder, mount=nk.batch_command(journal="m"))
+    assert mounted.run(*second).code == 0 and mounted.done != []
+    assert shop.run(*second, "--status").failure["error"] == "NOT_FOUND"
+
+
+def test_journals_of_other_lines_are_no_obstacle(shop):
+    shop.write(call(1))
+    for name in ("line.journal", "lines2.journal", "lines.2-of-x.journal", "lines.x-of-2.journal",
+                 "lines.-of-2.journal", "lines1-of-2.journal",
+                 "lines.1-of-\u00b2.journal", "lines.1-of-2.journal.lock", "lines.1-of-2", "lines.old.journal",
+                 "other.1-of-2.journal"):
+        with open(shop.path(name), "w"):
+            pass
+    assert shop.run().code == 0 and shop.done == [1]
+
+
+def test_of_two_splits_that_begin_at_once_none_goes_on(shop, monkeypatch):
+    """The other journal appears after the first look, when ours is being made."""
+    shop.write(call(1))
+    create = nk._FilesJournal.create
+
+    def late(self, header):
+        shop.make(name="lines.1-of-2.journal") if self.path == shop.path("lines.journal") else None
+        return create(self, header)
+
+    monkeypatch.setattr(nk._FilesJournal, "create", late)
+    ran = shop.run()
+    assert ran.failure["error"] == "CONFLICT" and "with --shard i/2" in ran.failure["message"] and shop.done == []
+    assert sorted(os.listdir(shop.folder)) == ["lines", "lines.1-of-2.journal", "lines.journal.lock"]
+    assert shop.run("--shard", "1/2").code == shop.run("--shard", "2/2").code == 0
+
+
+@POSIX
+def test_lines_have_one_journal_by_whatever_link_they_are_named(shop):
+    os.mkdir(shop.path("data"))
+    shop.write(call(1), name="data/lines")
+    os.symlink("data/lines", shop.path("lines"))
+    os.symlink("data", shop.path("linked"))
+    for name in ("lines", "data/lines", "linked/lines", "data/../data/lines", shop.path("linked/lines")):
+        ran = run_app(shop.app, "batch", name, cwd=shop.folder)
+        assert ran.code == 0 and ran.err.endswith(json.dumps(shop.path("data/lines.journal")) + "\n")
+    assert shop.done == [1] and sorted(os.listdir(shop.folder)) == ["data", "lines", "linked"]
+    ran = run_app(shop.app, "batch", "lines", "--shard", "1/2", cwd=shop.folder)
+    assert "without --shard" in ran.failure["message"]
+
+
+@POSIX
+def test_a_folder_whose_journals_cannot_be_seen_is_refused(shop, monkeypatch):
+    shop.write(call(1))
+
+    def closed(folder):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "listdir", closed)
+    ran = shop.run()
+    assert ran.failure["message"] == (
+        f"cannot read the folder {nk._json_show(shop.folder)} (Permission denied); name a --journal")
+    assert ran.failure["error"] == "BAD_REQUEST" and shop.done == []
 
 
 # -- status and dry run ----------------------------------------------------------------------------------------------
@@ -934,15 +1330,16 @@ def test_a_shard_may_be_padded_and_large(shop):
 
 def test_status_tells_what_a_journal_holds(shop):
     shop.make(("end", "ok", "pay", ended()), ("begin", "cut", "pay", {}), ("end", "no", "pay", ended(False)),
-              ("end", 10**30, "pay", ended(False, code="TIMEOUT")), ("begin", "no", "pay", {}),
-              ("end", "no", "pay", ended(False, entered=False)), version="0.9")
+              ("end", 10**30, "pay", in_doubt()), ("begin", "no", "pay", {}), ("end", "no", "pay", ended(False)),
+              version="0.9")
     with open(shop.path("lines.journal"), "ab") as file:
         file.write(b'{"seq":7')
     before = shop.bytes()
     ran = shop.run("--status")
     assert ran.code == 0 and ran.err == "" and ran.data == {
-        "journal": shop.path("lines.journal"), "app": "shop", "version": "0.9", "records": 6, "ok": 1, "failed": 2,
-        "toRunAgain": 1, "unknown": {"count": 2, "ids": ["cut", 10**30]}, "tornBytes": 8, "running": None,
+        "journal": shop.path("lines.journal"), "app": "shop", "version": "0.9", "profile": None, "records": 6,
+        "lines": 4, "ok": 1, "failed": 1, "unknown": {"count": 2, "ids": ["cut", 10**30]}, "tornBytes": 8,
+        "running": None,
     }
     assert ran.out.startswith('{\n  "journal": ') and shop.run("--status", "--json").out.count("\n") == 1
     assert shop.bytes() == before and os.listdir(shop.folder) == ["lines.journal"]
@@ -971,49 +1368,92 @@ def test_status_reads_a_damaged_journal_as_far_as_it_is_sound(shop):
     assert ran.code == 1 and ran.failure["error"] == "JOURNAL_DAMAGED" and "record 4" in ran.failure["message"]
     report = ran.failure["details"]
     assert (report["records"], report["ok"], report["unknown"]) == (3, 1, {"count": 1, "ids": [2]})
-    with open(shop.path("lines.journal"), "wb") as file:
-        file.write(b"{}\n")
+    put(shop, b'{"seq":0}\n')
     assert shop.run("--status").failure["details"] == {
-        "journal": shop.path("lines.journal"), "app": None, "version": None, "records": 0, "ok": 0, "failed": 0,
-        "toRunAgain": 0, "unknown": {"count": 0, "ids": []}, "tornBytes": 0, "running": None,
+        "journal": shop.path("lines.journal"), "app": None, "version": None, "profile": None, "records": 0, "lines": 0,
+        "ok": 0, "failed": 0, "unknown": {"count": 0, "ids": []}, "tornBytes": 0, "running": None,
     }
 
 
 def test_a_dry_run_admits_every_line_and_writes_nothing(shop):
-    shop.write(call(1), call(2, amount="x"), {"id": 3, "command": "wipe"}, "bad\n")
+    shop.write(call(1), call(2, amount="x"), {"id": 3, "command": "wipe"}, "bad\n", call(1), call(1, amount=2))
     ran = shop.run("--dry-run")
-    assert shop.done == [] and os.listdir(shop.folder) == ["lines"] and ran.code == 1
-    assert answers(ran)[0] == {"id": 1, "ok": True, "exitCode": 0, "data": {"command": "pay", "args": {"amount": 1}}}
-    assert [each["ok"] for each in answers(ran)] == [True, False, True, False]
+    assert shop.done == [] and os.listdir(shop.folder) == ["lines"]
+    resolved = {"command": "pay", "args": {"amount": 1}}
+    assert answers(ran)[0] == {"id": 1, "ok": True, "exitCode": 0, "data": resolved, "would": "run"}
+    assert answers(ran)[4] == {**answers(ran)[0], "replayed": True, "would": "replay"}
+    real = shop.run()
+    assert [(id, {"ok": "ok"}.get(what, what)) for id, what in brief(ran)] == brief(real) and ran.code == real.code == 8
+    assert [each["would"] for each in answers(ran)] == ["run", "refuse", "refuse", "refuse", "replay", "conflict"]
+    assert ran.err == "dry run of 6 lines: 2 ok (1 replayed), 4 failed, 0 unknown\n"
+    assert real.err.startswith("6 lines: 2 ok (1 replayed), 4 failed, 0 unknown; journal ")
 
 
-def test_a_dry_run_shows_what_would_become_of_each_line(shop):
-    shop.make(("end", 1, "pay", ended()), ("begin", 2, "pay", {}), ("end", 3, "put", ended(False, code="TIMEOUT")),
+def test_a_dry_run_answers_what_the_run_would_answer(shop):
+    shop.make(("end", 1, "pay", ended(exitCode=3, data=[5])), ("begin", 2, "pay", {}), ("end", 3, "put", in_doubt()),
               ("end", 4, "pay", ended(False)))
-    shop.write(call(1), call(1, amount=2), call(2), call(3, "put"), call(4, amount=9), call(5), call(5),
-               call(5, "look"), call(6, amount="x"), call(1, "none"), "bad\n")
+    shop.write(call(1), call(1, amount=2), call(2), call(2, amount=2), call(3, "put"), call(4, amount=9), call(5),
+               call(5), call(5, "look"), call(6, amount="x"), call(1, "none"), "bad\n")
     before = shop.bytes()
+    for words in ((), ("--rerun-unknown",)):
+        put(shop, before)
+        dry = shop.run("--dry-run", *words)
+        assert shop.done == [] and shop.bytes() == before
+        assert sorted(name for name in os.listdir(shop.folder) if not name.endswith(".lock")) == [
+            "lines", "lines.journal"]
+        would = [each.pop("would") for each in answers(dry)]
+        assert would == ["replay", "conflict", "run" if words else "unknown", "conflict" if words else "unknown", "run",
+                         "run", "run", "replay", "conflict", "refuse", "conflict", "refuse"]
+        real = shop.run(*words)
+        for said, done, what in zip(answers(dry), answers(real), would):
+            assert said.pop("would") == what
+            if said["ok"] and done["data"] != [5]:  # that of a call
+                assert said.pop("data").keys() == {"command", "args"} and done.pop("data")
+            assert said == done
+        assert dry.err == "dry run of " + real.err and dry.code == real.code == (5 if words else 9)
+
+
+@pytest.mark.parametrize("line, words, would, hint", [
+    ({}, (), "refuse",
+     'say "confirmed": true on the line and have the operator start this with --allow-confirmed wipe'),
+    ({"confirmed": True}, (), "refuse", "have the operator start this with --allow-confirmed wipe"),
+    ({}, ("--allow-confirmed", "wipe"), "refuse", 'say "confirmed": true on the line'),
+    ({"confirmed": True}, ("--allow-confirmed", "wipe"), "run", None),
+])
+def test_a_dry_run_asks_for_the_confirmation_that_the_run_needs(shop, line, words, would, hint):
+    shop.write({"id": 3, "command": "wipe", **line})
+    dry, real = shop.run("--dry-run", *words), shop.run(*words)
+    assert answers(dry)[0]["would"] == would and dry.code == real.code == (8 if hint else 0)
+    for ran in (dry, real) if hint else ():
+        assert answers(ran)[0]["error"] == {
+            "code": "CONFIRMATION_REQUIRED", "message": "wipe is destructive and needs a confirmation",
+            "retryable": False, "hint": hint}
+
+
+@POSIX
+def test_a_dry_run_names_the_profile(tmp_path):
+    store = nk.ProfileStore(str(tmp_path / "profiles"), {"type": "object"})
+    store.write("live", {})
+    shop = Shop(tmp_path, profiles=store)
+    shop.write(call(1), call(2, amount="x"))
     ran = shop.run("--dry-run")
-    assert [(each["id"], each["ok"], each.get("would")) for each in answers(ran)] == [
-        (1, True, "replay"), (1, True, "conflict"), (2, True, "unknown"), (3, True, "run"), (4, True, "run"),
-        (5, True, "run"), (5, True, "replay"), (5, True, "conflict"), (6, False, None), (1, False, "conflict"),
-        (None, False, None),
-    ]
-    assert not any("replayed" in each for each in answers(ran))
-    assert shop.done == [] and shop.bytes() == before and sorted(os.listdir(shop.folder)) == ["lines", "lines.journal"]
-    assert [each["would"] for each in answers(shop.run("--dry-run", "--rerun-unknown"))[2:4]] == ["run", "run"]
-    assert "(0 replayed)" in ran.err
+    assert [each.get("profile") for each in answers(ran)] == ["live", None]
+    assert list(answers(ran)[0]) == ["id", "ok", "exitCode", "data", "would", "profile"]
 
 
 def test_a_command_that_previews_is_called_in_a_dry_run(shop):
     @shop.app.command(previews=True)
-    def move(ctx: nk.Ctx) -> str:
+    def move(ctx: nk.Ctx, amount: int = 1) -> str:
         """Move."""
+        if amount == 2:
+            raise nk.Error("NO", "m")
         return "would move" if ctx.dry_run else "moved"
 
-    shop.write(call(1, "move"))
-    assert answers(shop.run("--dry-run"))[0]["data"]["preview"] == "would move"
-    assert os.listdir(shop.folder) == ["lines"]
+    shop.write(call(1, "move"), call(2, "move", amount=2), call(2, "move", amount=1))
+    ran = shop.run("--dry-run")
+    assert answers(ran)[0]["data"]["preview"] == "would move" and answers(ran)[1]["error"]["code"] == "NO"
+    assert [each["would"] for each in answers(ran)] == ["run", "run", "run"]
+    assert "unknown" not in answers(ran)[1] and os.listdir(shop.folder) == ["lines"]
 
 
 # -- two runs at once, and what the system refuses ---------------------------------------------------------------------
@@ -1068,6 +1508,30 @@ def test_a_conversation_holds_the_journal_until_it_ends(shop):
 
 
 @POSIX
+@pytest.mark.parametrize("leave", [
+    "sys.exit()", "sys.exit(3)", "return 5", "raise ValueError", "raise nk.Error('NO', 'm')"])
+@pytest.mark.parametrize("marks", ["", "readonly=True"])
+def test_the_child_of_a_handler_that_forked_leaves_the_lines_to_its_parent(shop, leave, marks):
+    shop.write(call(1, "fork"), call(2), call(3))
+    words = program(shop.folder, f"""
+        @app.command({marks})
+        def fork() -> int:
+            child = os.fork()
+            if child == 0:
+                {leave}
+            os.waitpid(child, 0)
+            return 7
+    """)
+    ran = subprocess.run(words + ["lines"], cwd=shop.folder, capture_output=True, text=True)
+    assert ran.returncode == 0 and [json.loads(line).get("data") for line in ran.stdout.splitlines()] == [7, 1, 1]
+    assert [line[:8] for line in ran.stderr.splitlines()] == ["3 lines:"]
+    with open(shop.path("effects")) as file:
+        assert file.read() == "2\n3\n"
+    assert [(record["kind"], record.get("id")) for record in shop.records()[-4:]] == [
+        ("begin", 2), ("end", 2), ("begin", 3), ("end", 3)]
+
+
+@POSIX
 def test_a_full_disk_stops_the_batch_and_loses_no_answer(shop):
     """The file size limit stands in for the disk: at each size, one write of the journal fails."""
     shop.write(*(call(n) for n in range(4)))
@@ -1095,7 +1559,7 @@ def test_a_full_disk_stops_the_batch_and_loses_no_answer(shop):
     whole = len(shop.bytes())
     header = len(shop.bytes().splitlines(True)[0])
     shop.forget()
-    step = 37
+    step = 61
     ran = subprocess.run(words + [str(header - 50), str(whole + 60), str(step)], cwd=shop.folder, capture_output=True,
                          text=True)
     assert ran.returncode == 0, ran.stderr
@@ -1118,7 +1582,7 @@ def test_a_full_disk_stops_the_batch_and_loses_no_answer(shop):
             seen.add("after")
         else:
             assert error["message"].startswith(
-                f"line {len(first) + 1} was not run, for that could not be recorded: cannot write ")
+                f"line {len(first) + 1} was not run, for its start could not be recorded: cannot write ")
             seen.add("before")
         assert size is None or size <= limit
         # What was answered is replayed; what ran unrecorded is unknown; all else runs, once.
@@ -1194,7 +1658,8 @@ def test_a_journal_cut_at_every_byte_is_recovered_or_refused(tmp_path):
                 ["replayed", "replayed"]][whole - 1]
         assert [what for _, what in brief(ran)] == said, size
         assert shop.done == [id for id, what in zip((1, 2), said) if what == "ok"], size
-        assert shop.run().code == max(9 * (what == "OUTCOME_UNKNOWN") for what in said) and shop.done == [], size
+        if size % 8 == 0:
+            assert shop.run().code == 9 * ("OUTCOME_UNKNOWN" in said) and shop.done == [], size
 
 
 def test_a_flipped_bit_is_never_taken_for_a_missing_call(tmp_path, rng):

@@ -126,7 +126,7 @@ def test_kinds_of_approval():
 class PROD:
     """What a digest sees of a resolved profile."""
 
-    public = {"name": "prod", "values": {"url": "https://a.example", "token": "***"}}
+    name, facts = "prod", {"url": "https://a.example", "token": "***"}
 
 
 def test_the_digest_names_application_version_globals_profile_and_sandbox(tmp_path):

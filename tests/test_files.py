@@ -770,7 +770,7 @@ def test_lock_on_a_file_that_was_replaced_meanwhile(lock_path, monkeypatch):
                 "LOCKED", f"{nk._json_show(lock_path)} is locked by another process; wait until it has ended"
             )
             lock.take(wait_seconds=1, clock=lambda: 0.0, sleep=lambda seconds: None)
-        assert os.path.samestat(os.fstat(lock._file), os.stat(lock_path))
+        assert os.path.samestat(os.fstat(lock._held.number()), os.stat(lock_path))
         lock.free()
 
 
@@ -835,11 +835,13 @@ def test_lock_and_journal_are_private_files(tmp_path, make, umask):
 
     os.chmod(tmp_path, 0o777)
     path, other = str(tmp_path / "x"), str(tmp_path / "other")
-    nk._files_write(other, b"keep")
+    text = b"process 1" if lock else b'{"seq":0'
+    nk._files_write(other, text)
     mend = f"run (umask 077; cp {path} {path}.new && mv -f {path}.new {path})"
-    for target in (other, str(tmp_path / "none")):
+    for target in (other, str(tmp_path / "none"), str(tmp_path), "x"):
         os.symlink(target, path)
-        assert use(path) == ("FORBIDDEN", f"{nk._json_show(path)} is a link; {mend}")
+        words = f"a link; {mend}" if target == other else "a link to no regular file; put a regular file there"
+        assert use(path) == ("FORBIDDEN", f"{nk._json_show(path)} is {words}")
         os.unlink(path)
     os.link(other, path)
     assert use(path) == ("FORBIDDEN", f"{nk._json_show(path)} has 2 names (hard links); {mend}")
@@ -848,7 +850,7 @@ def test_lock_and_journal_are_private_files(tmp_path, make, umask):
         make_special(path)
         assert use(path) == ("FORBIDDEN", f"{nk._json_show(path)} is not a regular file; put a regular file there")
         (os.rmdir if make_special is os.mkdir else os.unlink)(path)
-    nk._files_write(path, b"x", mode=0o644)
+    nk._files_write(path, text, mode=0o644)
     assert use(path) == (
         "FORBIDDEN", f"{nk._json_show(path)} is open to other users (mode 0644); run chmod 600 {path}"
     )
@@ -858,8 +860,8 @@ def test_lock_and_journal_are_private_files(tmp_path, make, umask):
             "FORBIDDEN",
             f"{nk._json_show(path)} belongs to another user; look at it, then run sudo chown 0 {path}",
         )
-    assert open(other, "rb").read() == b"keep"
-    assert open(path, "rb").read() == b"x"
+    assert open(other, "rb").read() == text
+    assert open(path, "rb").read() == text
     assert sorted(os.listdir(tmp_path)) == ["other", "x"]
 
 
@@ -887,10 +889,13 @@ def test_lock_and_journal_swapped_for_a_link_after_the_look(tmp_path, monkeypatc
 def test_lock_where_nothing_can_be_written(open_folder):
     path = os.path.join(open_folder, "x.lock")
     remedy = "choose a place that can be written"
-    for inside, reason in (
-        (os.path.join(open_folder, "none", "x"), "No such file or directory"), ("/dev/null/x", "Not a directory")
-    ):
-        assert refusal(nk._FilesLock(inside).take) == ("OUTPUT_FAILED", f'cannot lock "{inside}" ({reason}); {remedy}')
+    for folder in (os.path.join(open_folder, "none"), "/dev/null"):
+        for name in ("x", "x.lock", ".lock"):
+            inside = os.path.join(folder, name)
+            assert refusal(nk._FilesLock(inside).take) == (
+                "OUTPUT_FAILED",
+                f'cannot lock "{inside}", for there is no folder "{folder}"; make it, or choose another place',
+            )
     assert refusal(nk._FilesLock("a\0b").take) == (
         "OUTPUT_FAILED", f'cannot lock "a\\u0000b" (no file can have this name); {remedy}'
     )
@@ -939,7 +944,8 @@ class FakeMsvcrt:
     def locking(self, descriptor, mode, count):
         place = (os.fstat(descriptor).st_ino, os.lseek(descriptor, 0, os.SEEK_CUR), count)
         if mode == self.LK_UNLCK:
-            assert self.held.pop(place) == descriptor
+            if self.held.pop(place, None) != descriptor:
+                raise PermissionError(errno.EACCES, "Permission denied")
         elif self.held.setdefault(place, descriptor) != descriptor:
             raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -959,6 +965,250 @@ def test_lock_on_windows(lock_path, monkeypatch):
     assert windows.held == {}
     with nk._FilesLock(lock_path):
         pass
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"mine\n", b"process the bills", b"process", b"process 1" + b"x" * 200, b"1234\n", b"\0process 1", b"\0" * 201 + b"x"],
+)
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_lock_never_takes_the_place_of_another_file(lock_path, text, mode):
+    nk._files_write(lock_path, text, mode=mode)
+    assert refusal(nk._FilesLock(lock_path).take) == (
+        "CONFLICT",
+        f"{nk._json_show(lock_path)} is no lock, for it has another content; move it away, or choose another name for "
+        "the file to be locked",
+    )
+    assert open(lock_path, "rb").read() == text
+    assert mode_of(lock_path) == mode
+
+
+def test_lock_leaves_alone_what_somebody_wrote_into_it(lock_path):
+    lock = nk._FilesLock(lock_path)
+    lock.take()
+    with open(lock_path, "wb") as file:
+        file.write(b"mine")
+    lock.free()
+    assert open(lock_path, "rb").read() == b"mine"
+    assert nk._files_lock_holder(lock_path) is None
+    for text in (b"", b"\0" * 30, b"process 1", b"process 12 on x"):
+        nk._files_write(lock_path, text)
+        with nk._FilesLock(lock_path):
+            pass
+
+
+@posix
+def test_device_is_not_read_to_see_what_it_is():
+    for use in (nk._FilesLock("/dev/urandom").take, nk._FilesJournal("/dev/urandom").open):
+        assert refusal(use) == (
+            "FORBIDDEN", '"/dev/urandom" is not a regular file; put a regular file there'
+        )
+
+
+@posix
+def test_lock_is_not_made_beside_what_is_no_regular_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("folder")
+    os.mkfifo("pipe")
+    os.symlink("none", "dangling")
+    os.symlink("pipe", "link")
+    for name in ("folder", "pipe", "/dev/null", "folder/.", "dangling", "link"):
+        assert refusal(nk._FilesLock(name + ".lock").take) == (
+            "FORBIDDEN", f'"{name}" is not a regular file; use the path of one, or of nothing'
+        )
+    assert sorted(os.listdir()) == ["dangling", "folder", "link", "pipe"]
+    assert os.listdir("folder") == [] and not os.path.exists("/dev/null.lock")
+    with nk._FilesLock("folder/.lock"):  # the lock of a folder
+        pass
+
+
+# Open files that others must not have
+
+
+def in_turn(work, functions, opcode):
+    """Run work, interrupted before the numbered bytecode of these functions; tell whether it was."""
+    codes = {function.__code__ for function in functions}
+    left = [opcode]
+
+    def trace(frame, event, argument):
+        if frame.f_code not in codes:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    old = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(old)
+    return False
+
+
+def test_journal_interrupted_before_any_step_is_sound(tmp_path, memory_only):
+    """Whatever was added goes on to be written in order, and nothing else is lost."""
+    path = str(tmp_path / "j")
+    whole = b"".join(journal_at(path))
+    Journal = nk._FilesJournal
+    functions = [Journal.add, Journal.flush, Journal._write, Journal._check_path, nk._files_make_record,
+                 nk._FilesOpen.number]
+    for data in (whole, whole[:-1], whole + b"torn"):
+        opcode, is_on = 0, True
+        while is_on:
+            opcode += 1
+            nk._files_write(path, data)
+            journal = Journal(path)
+            journal.open()
+            for _ in journal.records():
+                pass
+
+            added = []
+
+            def work():
+                for number in (1, 2, 3):
+                    journal.add({"n": number})
+                    added.append(number)
+                    if number > 1:
+                        journal.flush()
+
+            is_on = in_turn(work, functions, opcode)
+            offset = journal.add({"n": 4})
+            journal.flush()
+            assert journal.read_at(offset)["n"] == 4
+            journal.close()
+            records, torn = contents(path)
+            numbers = [record["n"] for record in records[len(SAMPLE):]]
+            assert numbers in ([4], [1, 4], [1, 2, 4], [1, 2, 3, 4]) and torn == 0
+            assert set(added) <= set(numbers)
+        assert opcode > 200 and numbers == [1, 2, 3, 4]
+
+
+def test_lock_interrupted_before_any_step_can_be_freed(lock_path):
+    Lock, Open = nk._FilesLock, nk._FilesOpen
+    opcode, is_on = 0, True
+    while is_on:
+        opcode += 1
+        lock = Lock(lock_path)
+
+        def work():
+            lock.take()
+            lock.free()
+
+        is_on = in_turn(work, [Lock.take, Lock._try, Lock._name_holder, Lock.free, Open.close, Open.number], opcode)
+        lock.free()
+        with Lock(lock_path):
+            pass
+    assert opcode > 100
+
+
+ORPHAN = """
+import multiprocessing, os, sys, time
+sys.path.insert(0, sys.argv[1])
+import knaif as nk
+lock, journal = nk._FilesLock(sys.argv[2] + ".lock"), nk._FilesJournal(sys.argv[2])
+lock.take()
+journal.create({})
+journal.add({"n": 1})
+
+def work(number):
+    try:
+        journal.flush()
+    except nk.Error as error:
+        print(os.getpid(), error.code, flush=True)
+    journal.close()
+    lock.free()
+    time.sleep(60)
+
+if sys.argv[3] == "pool":
+    multiprocessing.get_context("fork").Pool(1).map(work, [1])
+elif os.fork() == 0:
+    work(1)
+time.sleep(60)
+"""
+
+
+@posix
+@pytest.mark.parametrize("kind", ["pool", "fork"])
+def test_forked_child_that_outlives_a_killed_process_keeps_no_lock(tmp_path, kind):
+    path, home = str(tmp_path / "j"), os.path.dirname(nk.__file__)
+    process = subprocess.Popen([sys.executable, "-c", ORPHAN, home, path, kind], stdout=subprocess.PIPE)
+    child = 0
+    try:
+        words = process.stdout.readline().split()
+        child = int(words[0])
+        assert words[1] == b"OUTPUT_FAILED"  # a child has no business in the journal
+        journal = nk._FilesJournal(path)
+        assert refusal(nk._FilesLock(path + ".lock").take)[0] == "LOCKED"  # nor has it freed anything
+        assert refusal(journal.open)[0] == "LOCKED"
+        process.kill()
+        process.wait()
+        os.kill(child, 0)  # it lives
+        with nk._FilesLock(path + ".lock"):
+            journal.open()
+            journal.close()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        if child:
+            os.kill(child, signal.SIGKILL)
+
+
+@posix
+def test_children_are_told_once_for_all_locks(lock_path, monkeypatch):
+    told, kept = [], len(nk._FilesOpen._all)
+    monkeypatch.setattr(nk._FilesOpen, "_is_watching", False)
+    monkeypatch.setattr(os, "register_at_fork", lambda **hooks: told.append(hooks))
+    for _ in range(100):
+        with nk._FilesLock(lock_path):
+            assert len(nk._FilesOpen._all) == kept + 1
+    assert len(nk._FilesOpen._all) == kept
+    assert told == [{"after_in_child": nk._FilesOpen._close_all}]
+
+
+@posix
+def test_file_of_somebody_else_under_our_number_is_left_alone(tmp_path, lock_path):
+    """As in a handler that closes all descriptors, then opens files of its own."""
+    path = str(tmp_path / "j")
+    journal_at(path, [])
+    lock, journal = nk._FilesLock(lock_path), nk._FilesJournal(path)
+    lock.take()
+    journal.open()
+    offset = journal.add({"n": 1})
+    journal.flush()
+    journal.add({"n": 2})
+    data, text = open(path, "rb").read(), open(lock_path, "rb").read()
+    others = []
+    for opened in (lock._held, journal._file):
+        other = os.open(str(tmp_path / "other"), os.O_RDWR | os.O_CREAT)
+        number = opened.number()
+        os.dup2(other, number)
+        os.close(other)
+        others.append(number)
+    os.write(others[1], b"process 1")
+    assert refusal(journal.flush) == (
+        "OUTPUT_FAILED",
+        f"cannot write {nk._json_show(path)} (the program has closed this file); "
+        "remove the cause, then go on with the same journal",
+    )
+    assert refusal(journal.read_at, offset) == (
+        "BAD_REQUEST",
+        f"cannot read {nk._json_show(path)} (the program has closed this file); "
+        "give a journal that this program may read",
+    )
+    journal.close()
+    lock.free()
+    for number in others:
+        assert os.fstat(number).st_size == 9
+        assert os.lseek(number, 0, os.SEEK_CUR) == (9 if number == others[1] else 0)
+        os.close(number)
+    assert (open(path, "rb").read(), open(lock_path, "rb").read()) == (data, text)
 
 
 # Journals
@@ -995,11 +1245,11 @@ def numbered(records):
     return [{"seq": number, **record} for number, record in enumerate(records, 1)]
 
 
-def contents(path):
+def contents(path, writable=True):
     """The records of a journal after record 0, and how many bytes at its end are torn."""
     journal = nk._FilesJournal(str(path))
     try:
-        assert journal.open()["seq"] == 0
+        assert journal.open(writable)["seq"] == 0
         return [record for _, record in journal.records()], journal.torn
     finally:
         journal.close()
@@ -1007,11 +1257,18 @@ def contents(path):
 
 def damage(path, record, sound):
     path = str(path)
-    remedy = f"run (umask 077; head -c {sound} {path} > {path}.new && mv -f {path}.new {path}) to lose what follows"
-    remedy = remedy if sound else "remove it to lose what it holds"
+    remedy = f"run (umask 077; head -c {sound} {path} > {path}.new && mv -f {path}.new {path}) to have what follows"
+    remedy = remedy if sound else "remove it to have what it holds"
     return "JOURNAL_DAMAGED", (
         f"journal {nk._json_show(path)} is damaged in {record} (sound up to byte {sound}); "
-        f"restore it from a copy, or {remedy}"
+        f"restore it from a copy, or {remedy} forgotten, and done again by whoever works by it"
+    )
+
+
+def no_journal(path):
+    return "JOURNAL_DAMAGED", (
+        f'{nk._json_show(str(path))} is no journal, for it does not begin with {{"seq":0; '
+        "choose the path of a journal, or of no file"
     )
 
 
@@ -1084,7 +1341,8 @@ def test_journal_that_was_opened_is_on_the_disk(tmp_path, monkeypatch):
     assert synced == [len(data)]
     nk._files_write(str(tmp_path / "j"), data[:50])
     assert refusal(journal.open)[0] == "JOURNAL_DAMAGED"
-    assert journal._file == -1
+    with pytest.raises(OSError):
+        journal._file.number()
 
 
 def test_journal_used_for_another_turn_remembers_nothing(tmp_path):
@@ -1234,7 +1492,8 @@ def test_journal_with_any_byte_changed(tmp_path, change, memory_only):
         sound = begins[record]
         if data[at] == 10:
             sound, record = at, record + 1  # the record before it is still whole
-        assert refusal(contents, path) == damage(path, f"record {record}", sound)
+        expected = damage(path, f"record {record}", sound) if at >= len(b'{"seq":0') else no_journal(path)
+        assert refusal(contents, path) == expected
         assert open(path, "rb").read() == changed
 
 
@@ -1242,7 +1501,7 @@ def test_journal_mended_as_the_message_says(tmp_path):
     path = str(tmp_path / "it's a j")
     lines = journal_at(path)
     nk._files_write(path, b"".join(lines).replace(b"event", b"EVENT"))
-    command = refusal(contents, path)[1].partition(", or run ")[2].partition(" to lose what follows")[0]
+    command = refusal(contents, path)[1].partition(", or run ")[2].partition(" to have what follows")[0]
     subprocess.check_call(["sh", "-c", command])
     assert contents(path) == ([], 0)
     assert mode_of(path) == 0o600
@@ -1261,7 +1520,7 @@ def test_journal_with_records_moved(tmp_path, name, order, record):
     moved = [lines[number] for number in order]
     nk._files_write(str(tmp_path / "j"), b"".join(moved))
     expected = damage(tmp_path / "j", f"record {record}", starts(moved)[record])
-    assert refusal(contents, tmp_path / "j") == expected
+    assert refusal(contents, tmp_path / "j") == (expected if order[0] == 0 else no_journal(tmp_path / "j"))
 
 
 @pytest.mark.parametrize("record", range(6))
@@ -1276,11 +1535,11 @@ def test_journal_with_a_record_of_another(tmp_path, record):
 @pytest.mark.parametrize(
     "change, record",
     [
-        (lambda data: b"\n" + data, 0), (lambda data: data + b"\n", 6), (lambda data: data + b"\0\n", 6),
+        (lambda data: b"\n" + data, -1), (lambda data: data + b"\n", 6), (lambda data: data + b"\0\n", 6),
         (lambda data: data[:-1] + b"x", 6), (lambda data: data.replace(b"\n", b"\r\n"), 1),
-        (lambda data: b"\xef\xbb\xbf" + data, 0), (lambda data: data + b"x\n", 6),
-        (lambda data: data[:-1] + b"x\n", 6), (lambda data: b"", 0), (lambda data: b"\n", 0),
-        (lambda data: b"\0" * 5000, 0), (lambda data: b"{}\n" + data, 0), (lambda data: data[:-20] + b"\n", 5),
+        (lambda data: b"\xef\xbb\xbf" + data, -1), (lambda data: data + b"x\n", 6),
+        (lambda data: data[:-1] + b"x\n", 6), (lambda data: b"", 0), (lambda data: b"\n", -1),
+        (lambda data: b"\0" * 5000, 0), (lambda data: b"{}\n" + data, -1), (lambda data: data[:-20] + b"\n", 5),
         (lambda data: b"{", 0), (lambda data: data[:-1] + b"\0" * 7 + b"x", 6),
     ],
 )
@@ -1290,7 +1549,7 @@ def test_journal_damaged_as_no_crash_does(tmp_path, change, record):
     nk._files_write(path, changed)
     code, message = refusal(contents, path)
     assert code == "JOURNAL_DAMAGED"
-    assert f" is damaged in record {record} (sound up to byte " in message
+    assert (" is no journal, " if record < 0 else f" is damaged in record {record} (sound up to byte ") in message
     assert open(path, "rb").read() == changed
 
 
@@ -1430,8 +1689,147 @@ def test_journal_path_is_shown_safely(tmp_path, monkeypatch):
     nk._files_write("a\x1b[2Jb", b"")
     assert refusal(nk._FilesJournal("a\x1b[2Jb").open)[1] == (
         'journal "a\\u001b[2Jb" is damaged in record 0 (sound up to byte 0); '
-        "restore it from a copy, or remove it to lose what it holds"
+        "restore it from a copy, or remove it to have what it holds forgotten, and done again by whoever works by it"
     )
+
+
+# Journals: who may write
+
+
+def journal_locked(path):
+    return "LOCKED", f"journal {nk._json_show(path)} is locked by another process; wait until it has ended"
+
+
+@posix
+def test_journal_is_locked_whatever_its_name(tmp_path):
+    path, moved = str(tmp_path / "j"), str(tmp_path / "moved")
+    journal, other = nk._FilesJournal(path), nk._FilesJournal(path)
+    journal.create({})
+    journal.add({"n": 1})
+    assert refusal(other.open) == journal_locked(path)
+    with pytest.raises(OSError):
+        other._file.number()
+    os.rename(path, moved)
+    assert refusal(nk._FilesJournal(moved).open) == journal_locked(moved)
+    assert contents(moved, writable=False) == ([], 0)
+    os.rename(moved, path)
+    journal.flush()
+    journal.close()
+    child = forked(other.open)
+    try:
+        assert refusal(journal.open) == journal_locked(path)
+        assert contents(path, writable=False) == (numbered([{"n": 1}]), 0)
+    finally:
+        kill(child)
+    assert contents(path) == (numbered([{"n": 1}]), 0)
+
+
+def test_journal_is_not_locked_on_windows(tmp_path, monkeypatch):
+    """A locked byte could not be read by others; and a file that is open keeps its name there."""
+    windows = FakeMsvcrt()
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    monkeypatch.setitem(sys.modules, "msvcrt", windows)
+    monkeypatch.delattr(os, "geteuid", raising=False)
+    journal_at(tmp_path / "j")
+    journal = nk._FilesJournal(str(tmp_path / "j"))
+    journal.open()
+    assert windows.held == {}
+    assert contents(tmp_path / "j") == (numbered(SAMPLE), 0)
+    journal.close()
+
+
+@posix
+def test_journal_that_may_only_be_read(open_folder):
+    path = os.path.join(open_folder, "j")
+    os.chmod(open_folder, 0o777)
+    assert as_stranger(lambda: (journal_at(path)[:0], os.chmod(path, 0o400))) == "([], None)"
+    os.chmod(open_folder, 0o555)
+    assert as_stranger(lambda: contents(path, writable=False)) == repr((numbered(SAMPLE), 0))
+
+    def work():
+        journal = nk._FilesJournal(path)
+        journal.open(writable=False)
+        journal.add({"n": 1})
+        try:
+            journal.flush()
+        finally:
+            os.chmod(path, 0o000)
+
+    assert as_stranger(work) == (
+        f'Error: cannot write "{path}" (Bad file descriptor); remove the cause, then go on with the same journal'
+    )
+    assert as_stranger(lambda: nk._FilesJournal(path).open(writable=False)) == (
+        f'Error: cannot open "{path}" (Permission denied); give a journal that this program may read'
+    )
+    os.chmod(open_folder, 0o755)
+
+
+def replaced(path):
+    nk._files_write(path + ".copy", open(path, "rb").read())
+    os.replace(path + ".copy", path)
+
+
+def linked(path):
+    os.rename(path, path + ".kept")
+    os.symlink(path + ".kept", path)
+
+
+@posix
+@pytest.mark.parametrize(
+    "change",
+    [os.unlink, lambda path: os.rename(path, path + ".kept"), replaced, linked,
+     lambda path: os.link(path, path + ".kept"), lambda path: os.rename(os.path.dirname(path), path[:-4] + ".kept")],
+    ids=["removed", "moved", "replaced", "link", "second name", "folder moved"],
+)
+@pytest.mark.parametrize("tail", [b"", b"torn"])
+def test_journal_that_is_not_where_it_was(tmp_path, change, tail):
+    os.mkdir(tmp_path / "in")
+    path = str(tmp_path / "in" / "j")
+    data = b"".join(journal_at(path)) + tail
+    nk._files_write(path, data)
+    journal = nk._FilesJournal(path)
+    journal.open()
+    journal.add({"n": 1})
+    change(path)
+    assert refusal(journal.flush) == (
+        "OUTPUT_FAILED",
+        f"journal {nk._json_show(path)} was moved, replaced, removed or linked while it was in use; "
+        "put it back, for without it what was done would be done again",
+    )
+    number = journal._file.number()
+    assert os.pread(number, 10_000, 0) == data
+    journal.flush()  # what was queued is dropped
+    journal.close()
+    for folder, _, names in os.walk(tmp_path):
+        for name in names:
+            assert open(os.path.join(folder, name), "rb").read() == data
+
+
+@posix
+def test_journal_put_back_goes_on(tmp_path):
+    path = str(tmp_path / "j")
+    journal = nk._FilesJournal(path)
+    journal.create({})
+    os.rename(path, path + ".away")
+    journal.add({"n": 1})
+    assert refusal(journal.flush)[0] == "OUTPUT_FAILED"
+    os.rename(path + ".away", path)
+    journal.add({"n": 2})
+    journal.flush()
+    journal.close()
+    assert contents(path) == (numbered([{"n": 2}]), 0)
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o400])
+@pytest.mark.parametrize("text", [b'{"id":1}\n', b"x", b'{"seq":1}\n', b"\n", b'\0{"seq":0'])
+@pytest.mark.parametrize("writable", [True, False])
+def test_file_that_is_no_journal(tmp_path, mode, text, writable):
+    """Nobody is told to change the mode of a file of his own, or to remove it."""
+    path = str(tmp_path / "j")
+    nk._files_write(path, text, mode=mode)
+    assert refusal(nk._FilesJournal(path).open, writable) == no_journal(path)
+    assert open(path, "rb").read() == text
 
 
 # Journals: what goes wrong while writing
@@ -1554,7 +1952,7 @@ def test_journal_flush_that_is_interrupted_is_done_first(tmp_path, monkeypatch, 
     with pytest.raises(KeyboardInterrupt):
         journal.flush()
     monkeypatch.undo()
-    assert contents(path) == (numbered(SAMPLE + [{"n": 1}]), 0)
+    assert contents(path, writable=False) == (numbered(SAMPLE + [{"n": 1}]), 0)
     journal.add({"n": 2})
     journal.flush()
     journal.close()

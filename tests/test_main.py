@@ -737,7 +737,7 @@ def test_the_help_of_a_loop_over_a_program(project):
     code, out, err = start(["knaif.py", "batch", "hello.py", "--help"], project)
     assert code == 0 and "--rerun-unknown" in out and "--shard" in out
     code, out, err = start(["knaif.py", "stream", "hello.py", "--shard", "1/2"], project)
-    assert (code, out) == (64, "") and err.endswith("Try: stream hello --help\n")
+    assert (code, out) == (64, "") and err.endswith("Try: stream hello.py --help\n")
 
 
 # Regressions

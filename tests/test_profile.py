@@ -178,8 +178,7 @@ def test_config_dir_on_windows(monkeypatch):
 @posix
 def test_config_dir_without_a_home(monkeypatch):
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    assert refusal(nk.config_dir, "acme", surroundings()) == (
-        "NOT_FOUND", "this user has no home folder for the files of acme; set XDG_CONFIG_HOME to a folder")
+    assert nk.config_dir("acme", surroundings()) == "/nonexistent/acme"
 
 
 @pytest.mark.parametrize("name, shown", [("../x", '"../x"'), ("", '""'), ("a/b", '"a/b"'), (None, "a NoneType")])
@@ -1101,19 +1100,35 @@ def test_a_faulty_schema_is_refused_when_it_is_needed(tmp_path, schema):
     assert ran.code == 70 and ran.err.startswith("ProfileStore: ")
 
 
-def test_a_call_inside_a_call_has_no_terminal_and_no_standard_input(store):
-    terminal = Terminal(SECRET + "\n")
-    env = nk.Env(stdin=io.BytesIO(b"{}"), stdout=io.BytesIO(), stderr=io.BytesIO(), environ={}, tty=lambda: terminal)
-    with make_app(store).invoker(env=env) as invoker:
-        outcome = invoker.invoke("profile-set", {"name": "work", "stdin": True})
-        assert outcome.error.message == "standard input belongs to the caller here; give the values as arguments"
-        outcome = invoker.invoke("profile-set", {"name": "work", "url": "u"})
-        assert outcome.error.message == (
-            "profile work lacks token; give each as an option, or all in a JSON object with --stdin")
-        assert terminal.shown == ""
-        outcome = invoker.invoke("profile-set", {"name": "work", "url": "u", "token": SECRET})
-        assert outcome.data["values"] == {"url": "u", "token": "***", "timeout": 30}
-        assert SECRET not in repr(outcome.to_wire())
+def test_profiles_are_changed_from_the_command_line_alone(store):
+    """A line that sets another address would lead a token elsewhere that its sender does not know."""
+    store.write("work", {"url": "https://a.example", "token": SECRET})
+    with make_app(store).invoker(env=nk.Env(stdin=None, stderr=None, environ={}, tty=None)) as invoker:
+        for name, args in (("profile-set", {"name": "work", "url": "https://evil.example"}),
+                           ("profile-set", {"name": "new", "stdin": True}), ("profile-remove", {"name": "work"})):
+            outcome = invoker.invoke(name, args, confirmed=True)
+            assert (outcome.error.code, outcome.error.message) == (
+                "FORBIDDEN", "profiles are changed from the command line alone")
+        assert [row["name"] for row in invoker.invoke("profile-list").data] == ["work"]
+    assert store.resolve("work").public["values"]["url"] == "https://a.example"
+
+
+def test_a_missing_profile_names_the_command_that_makes_one(tmp_path):
+    store = nk.ProfileStore(str(tmp_path / "p"), Server)
+    with pytest.raises(nk.Error) as caught:
+        store.resolve("work")
+    assert caught.value.hint is None
+    nk.profile_commands(store, "account")
+    with pytest.raises(nk.Error) as caught:
+        store.resolve("work")
+    assert caught.value.hint == "account-set work makes it"
+
+
+def test_a_profile_of_a_raw_schema_shows_no_key_that_it_does_not_declare(tmp_path):
+    store = nk.ProfileStore(str(tmp_path / "p"), {"properties": {"url": {"type": "string"}}})
+    store.write("work", {"url": "u", SECRET: 1})
+    assert store.resolve("work").public == {"name": "work", "values": {"url": "***"}}
+    assert store.resolve("work").facts == {"url": "u", SECRET: 1}
 
 
 # In an application

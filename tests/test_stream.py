@@ -483,23 +483,23 @@ def json_or_none(text: bytes) -> Any:
     (b'"x"', "line 1 is of type string; write an object with id, command and args"),
     (b"1.0", "line 1 is of type number; write an object with id, command and args"),
     (b"null", "line 1 is of type null; write an object with id, command and args"),
-    (b'{"command":"show"}', "line 1 has no usable id; give text or an integer of 1 to 256 characters"),
-    (b'{"id":"","command":"show"}', "line 1 has no usable id; give text or an integer of 1 to 256 characters"),
-    (b'{"id":null,"command":"show"}', "line 1 has no usable id; give text or an integer of 1 to 256 characters"),
-    (b'{"id":true,"command":"show"}', "line 1 has no usable id; give text or an integer of 1 to 256 characters"),
-    (b'{"id":1.0,"command":"show"}', "line 1 has no usable id; give text or an integer of 1 to 256 characters"),
-    (b'{"id":[1],"command":"show"}', "line 1 has no usable id; give text or an integer of 1 to 256 characters"),
-    (call("x" * 257, "show"), "line 1 has no usable id; give text or an integer of 1 to 256 characters"),
-    (call(10**256, "show"), "line 1 has no usable id; give text or an integer of 1 to 256 characters"),
-    (call(-(10**256), "show"), "line 1 has no usable id; give text or an integer of 1 to 256 characters"),
+    (b'{"command":"show"}', "line 1 has no id; give text or an integer of 1 to 256 characters"),
+    (b'{"id":"","command":"show"}', "line 1 has an empty id; give text or an integer of 1 to 256 characters"),
+    (b'{"id":null,"command":"show"}', "line 1 has no id; give text or an integer of 1 to 256 characters"),
+    (b'{"id":true,"command":"show"}', "line 1 has an id of type boolean; give text or an integer of 1 to 256 characters"),
+    (b'{"id":1.0,"command":"show"}', "line 1 has an id of type number; give text or an integer of 1 to 256 characters"),
+    (b'{"id":[1],"command":"show"}', "line 1 has an id of type array; give text or an integer of 1 to 256 characters"),
+    (call("x" * 257, "show"), "line 1 has an id that is too long; give text or an integer of 1 to 256 characters"),
+    (call(10**256, "show"), "line 1 has an id that is too long; give text or an integer of 1 to 256 characters"),
+    (call(-(10**256), "show"), "line 1 has an id that is too long; give text or an integer of 1 to 256 characters"),
     (b'{"id":1}', "line 1 has no command; give the name of one as text"),
     (call(1, None), "line 1 has no command; give the name of one as text"),
     (call(1, "show", [1]), "line 1 has args of type array; give an object"),
     (b'{"id":1,"command":"show","args":null}', "line 1 has args of type null; give an object"),
     (call(1, "show", confirmed="true"), "line 1 has a confirmed of type string; give true or false"),
     (call(1, "show", confirmed=1), "line 1 has a confirmed of type integer; give true or false"),
-    (call(1, "show", arg={}), "line 1 has an unknown key; a line has id, command, args and confirmed"),
-    (call(1, "show", dry_run=True), "line 1 has an unknown key; a line has id, command, args and confirmed"),
+    (call(1, "show", arg={}), "line 1 has the unknown key \"arg\"; a line has id, command, args and confirmed"),
+    (call(1, "show", dry_run=True), "line 1 has the unknown key \"dry_run\"; a line has id, command, args and confirmed"),
 ])
 def test_a_line_that_is_no_call_is_answered_with_its_number(line, message):
     assert fault(line) == [message]
@@ -514,7 +514,7 @@ def test_an_id_is_echoed_as_it_came_even_from_a_faulty_line(id):
 
 
 def test_no_message_repeats_the_text_of_a_faulty_line():
-    lines = [b'{"id":1,"command":"show","tok-SECRET":1}', b'{"id":["tok-SECRET"]}', b'"tok-SECRET"', b"tok-SECRET",
+    lines = [b'{"id":1,"command":"show","what":"tok-SECRET"}', b'{"id":["tok-SECRET"]}', b'"tok-SECRET"', b"tok-SECRET",
              b'{"id":1,"command":{"tok-SECRET":1}}', b'{"id":1,"command":"show","args":"tok-SECRET"}',
              b'{"tok-SECRET":1,"tok-SECRET":2}', b"{\"id\":1,\"command\":\"show\",\"confirmed\":\"tok-SECRET\"}"]
     ran = stream(b"\n".join(lines))
@@ -665,8 +665,6 @@ ALLOW = "have the operator start this with --allow-confirmed wipe"
     ([], {}, 'say "confirmed": true on the line and ' + ALLOW),
     ([], {"confirmed": False}, 'say "confirmed": true on the line and ' + ALLOW),
     ([], {"confirmed": True}, ALLOW),
-    (["--yes"], {"confirmed": True}, ALLOW),
-    (["--yes"], {}, 'say "confirmed": true on the line and ' + ALLOW),
     (["--allow-confirmed", "wipe"], {}, 'say "confirmed": true on the line'),
     (["--allow-confirmed", "wipe", "--allow-confirmed", "show"], {"confirmed": True}, None),
 ])
@@ -903,8 +901,74 @@ def test_an_interrupted_stream_ends_without_a_traceback(program):
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     ran = ended(process)
-    assert (ran.out, json.loads(ran.err)) == ("", {
-        "error": "REQUEST_ABORTED", "message": "the call was interrupted", "retryable": False})
+    failure = json.loads(ran.err)  # the signal may come before the answer that was read is counted
+    assert ran.out == "" and failure.pop("message") in [f"interrupted; lines answered: {count}" for count in (0, 1)]
+    assert failure == {"error": "REQUEST_ABORTED", "retryable": False}
+
+
+def test_yes_is_no_standing_approval():
+    ran = stream(call(1, "wipe", {"what": "x"}, confirmed=True), "--yes")
+    assert (ran.code, ran.out) == (64, "")
+    assert ran.err.startswith("--yes: stream is not what would be confirmed; see its --help\n")
+
+
+@POSIX
+@pytest.mark.parametrize("ending", ["sys.exit(3)", "raise ValueError", "pass"])
+def test_a_child_that_a_handler_forked_does_not_go_on_with_the_lines(tmp_path, ending):
+    (tmp_path / "app.py").write_text("""\
+import os, sys
+sys.path.insert(0, %r)
+import knaif as nk
+app = nk.App("forks", expose=("cli",), commands=[nk.stream_command()])
+
+@app.command
+def fork() -> int:
+    pid = os.fork()
+    if pid == 0:
+        %s
+        return 1
+    return os.waitpid(pid, 0)[1] >> 8
+
+app.main()
+""" % (os.path.dirname(nk.__file__), ending))
+    data = call(1, "fork") + call(2, "fork")
+    ran = subprocess.run([sys.executable, str(tmp_path / "app.py"), "stream", "--quiet"], input=data,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    answers = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert ran.stderr == b"" and [answer["id"] for answer in answers] == [1, 2]
+    assert [answer["data"] for answer in answers] == [0 if ending == "pass" else 1] * 2
+
+
+@pytest.mark.parametrize("fault", ["class Odd(nk.Error):\n    def __init__(self): pass\nraise Odd()",
+                                   "e = nk.Error('A', 'b')\ne.code = 5\nraise e",
+                                   "e = nk.Error('A', 'b')\ne.message = object()\nraise e"])
+def test_an_error_that_is_none_is_answered_neutrally(fault):
+    app = nk.App("odd", expose=("cli",), commands=[nk.stream_command()])
+
+    @app.command
+    def fail() -> None:
+        exec(fault, {"nk": nk})
+
+    ran = run_app(app, "stream", stdin=call(1, "fail") + call(2, "fail"))
+    assert [(answer["exitCode"], answer["error"]["code"]) for answer in answers(ran)] == [
+        (1, "INTERNAL_SERVER_ERROR")] * 2
+
+
+def test_details_that_have_no_json_form_leave_the_rest_of_the_refusal():
+    class Evil(dict):
+        def __iter__(self):
+            raise ValueError
+
+        items = keys = __iter__
+
+    app = nk.App("odd", expose=("cli",), commands=[nk.stream_command()])
+
+    @app.command
+    def fail() -> None:
+        raise nk.Error("CONFLICT", "b", details=Evil(a=1))
+
+    answer = answers(run_app(app, "stream", stdin=call(1, "fail")))[0]
+    assert (answer["exitCode"], answer["error"]["message"]) == (5, "b")
 
 
 @POSIX
