@@ -2,7 +2,7 @@
 PYTHON ?= python3
 ARGS ?=
 
-.PHONY: help demo test test-all fuzz kill bench bench-peers clean
+.PHONY: help demo test test-all fuzz kill eval bench bench-peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -23,6 +23,9 @@ fuzz: ## run the seeded fuzz tests, 20 times as long (KNAIF_FUZZ_ROUNDS=100 for 
 kill: export KNAIF_KILLS ?= 2000
 kill: ## kill batches at random moments, 2,000 times (KNAIF_KILLS=100000 for longer), and see that nothing is lost
 	@$(PYTHON) tests/run.py tests/test_kill.py $(ARGS)
+
+eval: ## measure the built-in planner on sentences it was not written with
+	@$(PYTHON) tests/evaluate.py
 
 bench: ## measure against the goals and print one table
 	@$(PYTHON) tests/run.py --bench $(ARGS)

@@ -40,6 +40,11 @@ SECTIONS
   STREAM   Invoker, line protocol
   BATCH    resumable batch
   PROFILE  named profiles
+  PLAN     envelope, references, approval, execution
+  WORDS    sentences of English: tokens, numbers, dates, times, paths
+  PLANNER  prompts, grammar, model back ends, evaluation
+  LEXICAL  LexicalPlanner: plans without a model
+  ADOPT    from_click, from_argparse, argv emission
   APP      App: puts the sections together, routing, output, exit
   MAIN     the commands of `python3 knaif.py`, main(), the guard
 
@@ -85,7 +90,11 @@ __all__ = [
     "Invoker", "stream_command",  # STREAM
     "batch_command",  # BATCH
     "config_dir", "ProfileStore", "profile_commands",  # PROFILE
-    "App", "completion_command",  # APP
+    "Plan", "PlanResult",  # PLAN
+    "PlanRequest", "Planner", "ScriptedPlanner", "OllamaPlanner", "ChatPlanner", "evaluate",  # PLANNER
+    "LexicalPlanner",  # LEXICAL
+    "from_click", "from_argparse", "emit_argv",  # ADOPT
+    "App", "ask_command", "completion_command",  # APP
 ]
 
 
@@ -160,6 +169,9 @@ HELP_MEMBER_ROWS = 60  # dotted options listed for one field
 HELP_COMPLETION_WORDS = 500  # choices a shell offers at one place
 
 # APP
+APP_UTTERANCE_CHARACTERS = 1000  # of a sentence that are compared with names of commands
+APP_UTTERANCE_WORDS = 12  # of it: the act stands near the beginning
+APP_NAMES_SHOWN = 5  # commands named where none fits a sentence
 APP_COLUMNS_DIGITS = 4  # of a COLUMNS that is believed
 APP_PROTOCOL = 1  # version of what another copy of this file may call on an App
 APP_QUESTION_CHARACTERS = 72  # of a value in a confirmation question: one line of a terminal
@@ -242,6 +254,45 @@ BATCH_SALT_BYTES = 16  # random bytes that keep the arguments of a call from bei
 BATCH_SHARDS = 100_000  # parts of one input: more than any scheduler starts
 BATCH_SHARD_DIGITS = 6  # of a number that names one
 BATCH_IDS_SHOWN = 100  # ids of unknown outcome in a report; the rest is counted
+
+# PLAN
+PLAN_STEPS = 32  # in one plan: more is a program, and programs are written by people
+PLAN_BYTES = 64 * 1024  # of the object: a few pages of text as an argument
+PLAN_DEPTH_LEVELS = 32  # arrays and objects inside each other in a plan, the four of the envelope among them
+PLAN_TEXT_CHARACTERS = 1024 * 1024  # of a model's whole answer, thinking included
+PLAN_NODES = 10_000  # values in the arguments of a step once results stand in them
+PLAN_ARGS_BYTES = 1024 * 1024  # of the same as text
+PLAN_INDEX_DIGITS = 9  # of the place in an array: more no result has
+PLAN_TOOLS_SHOWN = 20  # names listed where nothing is near to the one that was given
+
+# WORDS
+WORDS_UTTERANCE_CHARACTERS = 2000  # a sentence that is planned without a model: longer ones are documents
+WORDS_TOKENS = 200  # words of it: more is no sentence
+
+# PLANNER
+PLANNER_ANSWER_BYTES = 1024 * 1024  # what a model server may answer: a plan has 64 KiB, its reasoning may be longer
+PLANNER_SECONDS = 120  # one inference, the loading of a model included
+PLANNER_CHOICES_SHOWN = 40  # of one argument in a prompt; the schema has them all
+PLANNER_NANOSECONDS = 1_000_000_000  # of a second
+PLANNER_SHOWN_CHARACTERS = 200  # of a sentence or plan in the text of an evaluation
+PLANNER_SHOWN_ROWS = 40  # rows of one kind in the text of an evaluation
+PLANNER_BAD_RATE = 0.05  # part of sentences that may be acted on wrongly before an evaluation fails
+
+# LEXICAL
+LEXICAL_TIE_TOKENS = 5  # between a value and the word that ties it to its slot: the due date of the task is
+LEXICAL_TEXT_TOKENS = 60  # of one free text: a title or a prompt, not a page
+LEXICAL_QUERY_TOKENS = 4  # of a free text that may be left out and that no quotes mark
+LEXICAL_NOUN_TOKENS = 5  # between the verb of a sentence and the noun of what it makes
+LEXICAL_MARGIN = 1.0  # by which a reading must lead: less than one keyword
+LEXICAL_MARGIN_DESTRUCTIVE = 3.0  # the same where it destroys something
+LEXICAL_KIN_PART = 0.6  # of a word's weight, for another word of the same act
+LEXICAL_EPOCH_MIN = 100_000  # seconds since 1970 that a person may mean by a number
+LEXICAL_SCORE = 1.0  # that a reading needs at all
+
+# ADOPT
+ADOPT_LEVELS = 16  # groups inside each other; more is a group that contains itself
+ADOPT_COUNT = 100  # how often a counted option can stand on a line
+ADOPT_WORDS = 1_000_000_000  # the most words of a positional that takes any number
 # endregion LIMITS
 
 
@@ -752,7 +803,7 @@ def _json_pieces(value: object, limit: int) -> Iterator[str]:
 # The only reader of os.environ and sys.std*: everything that a call learns of its surroundings, and everything it says
 # to them, passes one Env, so that a test (or another host) can be the surroundings. Making one opens nothing.
 # Output is complete or an error: short writes and a full pipe are waited out, a full disk is OUTPUT_FAILED, a reader
-# that went away is _EnvReaderGone. What cannot be said on standard error is dropped: there is nowhere left to say so.
+# that went away is READER_GONE. What cannot be said on standard error is dropped: there is nowhere left to say so.
 # A stream is a binary file object; text streams without bytes below (StringIO) are taken too; None is a closed one.
 # POSIX calls (terminal, foreground, poll) are imported where they are used; elsewhere questions have no terminal.
 
@@ -764,11 +815,9 @@ ENV_ESCAPED_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, invisible m
 ENV_JOINERS = "\u200c\u200d"  # invisible marks that Persian and emoji cannot be written without
 
 
-class _EnvReaderGone(Error):
-    """The reader of standard output went away (`| head`): nothing is wrong and nothing more can be said. Exit 141."""
-
-    def __init__(self) -> None:
-        super().__init__("READER_GONE", "the reader of standard output went away")
+def _env_no_reader() -> Error:
+    """Return the Error for a reader of standard output that went away (`| head`): nothing is wrong. Exit 141. Pure."""
+    return Error("READER_GONE", "the reader of standard output went away")
 
 
 def _env_text(write: Callable[[str], object], encoding: str, stream: Callable[[], Any]) -> Any:
@@ -1111,7 +1160,7 @@ def _env_output_fault(error: Exception) -> Error:
     """Return the Error for a failed write to standard output. Pure."""
     number = getattr(error, "errno", None)
     if isinstance(error, ConnectionError) or (os.name == "nt" and number == ENV_WINDOWS_PIPE_CLOSED):
-        return _EnvReaderGone()
+        return _env_no_reader()
     message = f"cannot write standard output ({_env_reason(error)}); make room or send it elsewhere"
     return Error("OUTPUT_FAILED", message)
 
@@ -4274,25 +4323,18 @@ TYPES_COMPOSED = frozenset(("$ref", "allOf", "anyOf", "oneOf"))
 
 
 class _TypesFault(Exception):
-    """A value that its type cannot hold, found on the way between JSON and Python."""
+    """A value that its type cannot hold, found on the way between JSON and Python, or a text that is no such value."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str = "", *, expected: str = "") -> None:
         super().__init__(message)
-        self.message = message  #: what is wrong, without the value
+        self.message = message or "expected " + expected  #: what is wrong, without the value
+        self.expected = expected  #: of a text: what it should have been, a noun phrase: "a whole number"
         self.path: tuple[str | int, ...] = ()  #: keys and indexes from the root to it
 
     def under(self, key: str | int) -> _TypesFault:
         """Return this fault, found one level further down."""
         self.path = (key,) + self.path
         return self
-
-
-class _TypesUnreadable(ValueError):
-    """Text that cannot be read as the type of its field."""
-
-    def __init__(self, expected: str) -> None:
-        super().__init__("expected " + expected)
-        self.expected = expected  #: a noun phrase: "a whole number"
 
 
 class Arg:
@@ -4690,7 +4732,7 @@ def _types_read_text(schema: Any, text: str, root: Any) -> Any:
     """Return the JSON value that typed text means in a schema: the one rule for argv, environment and standard input.
 
     Text stays text where a string branch takes it, else it is the first of boolean, number, array, object that reads;
-    literals of several types stay text. Raises: _TypesUnreadable. Pure.
+    literals of several types stay text. Raises: _TypesFault. Pure.
 
     >>> _types_read_text({"type": "integer"}, "-34", True), _types_read_text({"type": "string"}, "1.10", True)
     (-34, '1.10')
@@ -4701,7 +4743,7 @@ def _types_read_text(schema: Any, text: str, root: Any) -> Any:
     if others == {"boolean"}:
         if text.isascii() and text.lower() in TYPES_BOOLEANS:
             return TYPES_BOOLEANS[text.lower()]
-        raise _TypesUnreadable(TYPES_WORDS["boolean"])
+        raise _TypesFault(expected=TYPES_WORDS["boolean"])
     texts = [leaf for leaf in leaves if "string" in _types_leaf_kinds(leaf)]
     words = [_types_clock_word(leaf) for leaf in texts]
     ordinary = "" in words or not kinds
@@ -4714,7 +4756,7 @@ def _types_read_text(schema: Any, text: str, root: Any) -> Any:
         return text
     numbers = {"number", "integer"} if TYPES_CLOCKS["decimal"] in words else {"integer"} if "number" in kinds else set()
     named = [word for kind, word in TYPES_WORDS.items() if kind in (others or kinds) - numbers]
-    raise _TypesUnreadable(" or ".join([*dict.fromkeys(words), *named]))
+    raise _TypesFault(expected=" or ".join([*dict.fromkeys(words), *named]))
 
 
 def _types_clock_word(leaf: dict[str, Any]) -> str:
@@ -6003,34 +6045,6 @@ def _shapes_bound(compiler: _ShapesCompiler, shape: Shape, least: Any, most: Any
 # Functions, options and raw schemas
 
 
-class _ShapesSignature:
-    """What a function takes and returns, and how a call of it is made from values."""
-
-    input: Any = None  #: Shape of all arguments, a closed object
-    output: Shape | None = None  #: Shape of the result; None without a return annotation
-    returns_none = False  #: whether the function is annotated -> None
-    context: str | None = None  #: the parameter that gets the context
-    var_keyword: str | None = None  #: the name of **kwargs
-    _star: str | None = None  # the name of *args
-
-    def __init__(self) -> None:
-        self.fields: list[Field] = []  #: as declared; *args and **kwargs last
-        self._places: list[str] = []  #: the parameters that are passed by place
-        self._keywords: list[str] = []  #: those that are passed by keyword
-
-    def bind(self, values: Mapping[str, Any], context: Any) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments of the call, by place and by keyword. values: what input.to_python returned."""
-        if self.context is not None:
-            values = {**values, self.context: context}
-        args = [*map(values.__getitem__, self._places)]
-        kwargs = {name: values[name] for name in self._keywords} if self._keywords else {}
-        if self._star is not None:
-            args += values.get(self._star, ())
-        if self.var_keyword is not None:
-            kwargs.update(values.get(self.var_keyword, ()))
-        return args, kwargs
-
-
 def _shapes_parameters(function: Any) -> tuple[str, ...]:
     """Return the names of all parameters, *args and **kwargs last, without evaluating an annotation. Pure."""
     code = function.__code__
@@ -6038,30 +6052,67 @@ def _shapes_parameters(function: Any) -> tuple[str, ...]:
     return tuple(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + stars])
 
 
+def _shapes_passed(function: Any) -> tuple[tuple[str, ...], tuple[str, ...], str | None, str | None]:
+    """Return the parameters passed by place, those by keyword, the name of *args and that of **kwargs. Pure."""
+    code, names = function.__code__, _shapes_parameters(function)
+    count = code.co_argcount + code.co_kwonlyargcount
+    stars = list(names[count:])
+    star = stars.pop(0) if code.co_flags & 4 else None
+    return names[: code.co_argcount], names[code.co_argcount : count], star, stars.pop() if stars else None
+
+
 def _shapes_signature(
     function: Any, *, owner: str, extra_args: Mapping[str, Arg] | None = None, context_type: Any = None,
     bound: bool = False, raw: bool = False,
-) -> _ShapesSignature:
-    """Return what a function takes and returns.
+) -> tuple[Any, list[Field], Shape | None, bool, str | None, str | None, Any]:
+    """Return what a function takes and returns, in this order.
 
+    The shape of all arguments, a closed object; their fields as declared, *args and **kwargs last; the shape of the
+    result, None without an annotation, and whether that is None; the parameter that gets the context; the name of
+    **kwargs; a function that makes the arguments of a call, by place and by keyword, from typed values and a context.
     extra_args: Arg objects by parameter. context_type: the class that marks the context. bound: the first parameter is
     filled already. raw: the parameters are described by a schema, the result alone counts.
     Raises: REGISTRATION_ERROR, naming function and parameter, for what has no JSON form.
     """
-    made = _ShapesSignature()
     compiler = _ShapesCompiler(owner)
     hints = compiler.hints(function)
+    fields: list[Field] = []
+    taken: Any = None
+    context = more = bind = output = None
     if not raw:
-        made.input = compiler.guard(lambda: _shapes_add_parameters(
-            made, compiler, function, hints, extra_args or {}, context_type, bound))
-        _shapes_find_paths(made.fields)
-    if "return" in hints:
+        taken = compiler.guard(lambda: _shapes_add_parameters(
+            fields, compiler, function, hints, extra_args or {}, context_type, bound))
+        _shapes_find_paths(fields)
+        context, more, bind = _shapes_binder(function, fields, bound)
+    nothing = "return" in hints
+    if nothing:
         result = _ShapesCompiler(owner, True)
         result.trail.append("the result")
         note, scope = result.resolve(hints["return"], function.__globals__)
-        made.returns_none = note is None or note is type(None)
-        made.output = result.guard(lambda: result.shape(note, scope))
-    return made
+        nothing = note is None or note is type(None)
+        output = result.guard(lambda: result.shape(note, scope))
+    return taken, fields, output, nothing, context, more, bind
+
+
+def _shapes_binder(function: Any, fields: Sequence[Field], bound: bool) -> tuple[str | None, str | None, Any]:
+    """Return the last three things of _shapes_signature."""
+    placed, named, star, more = _shapes_passed(function)
+    placed = placed[1:] if bound else placed
+    names = {field.name for field in fields}
+    context = next((name for name in placed + named if name not in names), None)
+
+    def bind(values: Mapping[str, Any], ctx: Any) -> tuple[list[Any], dict[str, Any]]:
+        if context is not None:
+            values = {**values, context: ctx}
+        args = [*map(values.__getitem__, placed)]
+        kwargs = {name: values[name] for name in named} if named else {}
+        if star is not None:
+            args += values.get(star, ())
+        if more is not None:
+            kwargs.update(values.get(more, ()))
+        return args, kwargs
+
+    return context, more, bind
 
 
 def _shapes_find_paths(fields: Sequence[Field]) -> None:
@@ -6071,15 +6122,12 @@ def _shapes_find_paths(fields: Sequence[Field]) -> None:
 
 
 def _shapes_add_parameters(
-    made: _ShapesSignature, compiler: _ShapesCompiler, function: Any, hints: Mapping[str, Any],
-    extra: Mapping[str, Arg], context_type: Any, bound: bool,
+    fields: list[Field], compiler: _ShapesCompiler, function: Any, hints: Mapping[str, Any], extra: Mapping[str, Arg],
+    context_type: Any, bound: bool,
 ) -> Shape:
-    """Fill in the fields of a signature and how they are passed; return the shape of all arguments."""
-    code, names = function.__code__, _shapes_parameters(function)
-    count = code.co_argcount + code.co_kwonlyargcount
-    placed, named, stars = names[: code.co_argcount], names[code.co_argcount : count], list(names[count:])
-    made._star = stars.pop(0) if code.co_flags & 4 else None
-    made.var_keyword = stars.pop() if stars else None
+    """Add the fields of the parameters, all but the context; return the shape of all arguments."""
+    placed, named, arguments, more = _shapes_passed(function)
+    names, context = _shapes_parameters(function), False
     defaults = dict(zip(placed[::-1], (function.__defaults__ or ())[::-1]), **(function.__kwdefaults__ or {}))
     for name, arg in extra.items():
         if name not in names or not getattr(arg, "__knaif_arg__", False) or isinstance(arg, type):
@@ -6087,25 +6135,23 @@ def _shapes_add_parameters(
                                   f"the parameters are {', '.join(names) or 'none'}")
     for name in names[1 if bound else 0 :]:
         compiler.trail = [f'the parameter "{name}"']
-        star = name in (made._star, made.var_keyword)
-        if name not in hints and name != made.var_keyword:
+        star = name in (arguments, more)
+        if name not in hints and name != more:
             raise compiler.refuse(f"has no annotation; write {name}: str, or {name}: object for any JSON value")
         note, scope = compiler.resolve(hints.get(name, object), function.__globals__)
         if context_type is not None and note is context_type:
-            if made.context is not None or star:
+            if context or star:
                 raise compiler.refuse("is annotated as the context, which a function takes once, under a name")
-            made.context = name
-        else:
-            default = defaults.get(name, TYPES_ABSENT)
-            field = compiler.field(name, note, scope, default, star=star, override=extra.get(name))
-            if star:
-                _shapes_collect(field, name == made._star, compiler, names)
-            field.option_only = name in named or name == made.var_keyword
-            made.fields.append(field)
-        if not star:
-            (made._places if name in placed else made._keywords).append(name)
+            context = True
+            continue
+        default = defaults.get(name, TYPES_ABSENT)
+        field = compiler.field(name, note, scope, default, star=star, override=extra.get(name))
+        if star:
+            _shapes_collect(field, name == arguments, compiler, names)
+        field.option_only = name in named or name == more
+        fields.append(field)
     compiler.trail = []
-    return _types_object(made.fields, dict, "an object")
+    return _types_object(fields, dict, "an object")
 
 
 def _shapes_collect(field: Field, star: bool, compiler: _ShapesCompiler, names: Sequence[str]) -> None:
@@ -6269,7 +6315,7 @@ REG_STAR_FLAGS = 0x0C  # CO_VARARGS and CO_VARKEYWORDS
 REG_COMPOSING_WORDS = frozenset(("allOf", "anyOf", "oneOf", "$ref", "$dynamicRef"))  # a schema's fields hide in these
 
 #: The attributes of Command that are made by the first look at one of them.
-REG_COMPILED = ("input", "fields", "output", "prints", "passthrough", "open_names", "takes_context", "_signature")
+REG_COMPILED = ("input", "fields", "output", "prints", "passthrough", "open_names", "takes_context", "_bind")
 
 #: Words that look like plurals and are none.
 REG_SINGULAR_WORDS = (
@@ -6540,7 +6586,7 @@ class Command:
     passthrough: str | None  #: the field that collects unknown options, None where they are refused
     open_names: frozenset[str]  #: fields that a model may give: all but secrets
     takes_context: bool  #: whether the handler sees the Ctx of its call
-    _signature: Any
+    _bind: Any
 
     def __init__(self, handler: Any, **options: Any) -> None:
         given = {option: value for option, value in options.items() if value is not None}
@@ -6626,7 +6672,7 @@ class Command:
     def call(self, values: Any, ctx: Ctx) -> Any:
         """Call the handler with admitted, typed values and return what it returns, which may be awaitable."""
         if self._raw is None:
-            args, kwargs = self._signature.bind(values, ctx)
+            args, kwargs = self._bind(values, ctx)
             return self.handler(*args, **kwargs)
         if self._context is None:
             return self.handler(values)
@@ -6635,11 +6681,10 @@ class Command:
 
     def _compile(self) -> None:
         """Make the schemas. Nothing is kept unless all of it is sound. Raises: REGISTRATION_ERROR."""
-        signature = _shapes_signature(
+        shape, fields, output, nothing, context, more, bind = _shapes_signature(
             self._function, extra_args=self.args, owner=self.owner, context_type=self._context_type, bound=self._bound,
             raw=self._raw is not None,
         )
-        shape, fields, output = signature.input, signature.fields, signature.output
         if self._raw is not None:
             make = getattr(self._function, "__knaif_input__", None)  # of a factory whose fields are another's
             shape, fields = make() if make else _shapes_from_schema(self._raw, owner=f"{self.owner}: input")
@@ -6649,11 +6694,11 @@ class Command:
             if field.secret and field.required:
                 self._withhold(f"the secret {field.name} is typed on the command line alone",
                                f"give {field.name} a default")
-        silent = self.lines or output is None or self.returns is None and signature.returns_none
+        silent = self.lines or output is None or self.returns is None and nothing
         self.output, self.prints = output, self.native and silent
         self.open_names = frozenset(field.name for field in fields if not field.secret)
-        self.takes_context = (self._context if self._raw is not None else signature.context) is not None
-        self.input, self.fields, self.passthrough, self._signature = shape, fields, signature.var_keyword, signature
+        self.takes_context = (self._context if self._raw is not None else context) is not None
+        self.input, self.fields, self.passthrough, self._bind = shape, fields, more, bind
 
     def __repr__(self) -> str:
         return f"<Command {self.name} of {self.owner}>"
@@ -7067,7 +7112,7 @@ class _ArgvOption:
         kind = _argv_type(self.schema)
         kind = kind if isinstance(kind, str) else "".join(_types_kinds(self.schema, root) - {"null"})
         self.kind = ARGV_KINDS.get(kind, ARGV_VALUE)  #: one of the five kinds; several types have none of their own
-        #: text of the whole value -> JSON value; raises _TypesUnreadable
+        #: text of the whole value -> JSON value; raises _TypesFault
         self.read = _argv_read_flag if self.kind == ARGV_FLAG else self.reader(self.schema)
 
     @property
@@ -7096,7 +7141,7 @@ class _ArgvOption:
                 try:
                     _json_check_depth(text.encode("utf-8"), room)
                 except _JsonFault as fault:
-                    raise _TypesUnreadable(f"no {fault.reason}") from None
+                    raise _TypesFault(expected=f"no {fault.reason}") from None
             return value
 
         def read_number(text: str) -> Any:
@@ -7238,13 +7283,13 @@ def _argv_type(schema: Any) -> Any:
 def _argv_read_text(text: str) -> str:
     if text.isascii() or _argv_is_text(text):
         return text
-    raise _TypesUnreadable("UTF-8 text")
+    raise _TypesFault(expected="UTF-8 text")
 
 
 def _argv_read_flag(text: str) -> bool:
     value = TYPES_BOOLEANS.get(text.lower())
     if value is None:
-        raise _TypesUnreadable("true or false")
+        raise _TypesFault(expected="true or false")
     return value
 
 
@@ -7256,10 +7301,10 @@ def _argv_framework_reader(kind: str, expected: str) -> Callable[[str], Any]:
             value: Any = (
                 tuple(name.strip() for name in _argv_read_text(text).split(",") if name.strip())
                 if kind == "array" else _types_read_text({"type": kind}, text, True))
-        except _TypesUnreadable:
+        except _TypesFault:
             value = None
         if not value or kind in ("integer", "number") and value < 0:
-            raise _TypesUnreadable(expected)
+            raise _TypesFault(expected=expected)
         return value
 
     return read
@@ -7277,7 +7322,7 @@ def _argv_value(line: _ArgvLine, option: _ArgvOption, use: tuple[Any, ...], numb
         if assigned:
             return _json_loads(text, max_depth=JSON_DEPTH_LEVELS - len(option.place))
         return option.read(text) if number is None else option.element(number)(text)
-    except _TypesUnreadable as fault:
+    except _TypesFault as fault:
         expected, reason = fault.expected, ""
     except _JsonFault as fault:
         expected, reason = "JSON", f" ({fault.reason})"
@@ -7532,7 +7577,7 @@ def _argv_parse(tokens: Sequence[str], line: _ArgvLine) -> _ArgvLine:
                     values[name] = read(text)
                     index = after
                     continue
-                except _TypesUnreadable:
+                except _TypesFault:
                     pass
         if token != "--" and _argv_is_option(token):
             index = _argv_take(line, tokens, index, _argv_find(line, index, token))
@@ -7619,7 +7664,7 @@ def _argv_fill(values: dict[str, Any], field: Field, text: str, root: Any, shown
     try:
         single = option.kind == ARGV_LIST and text[:1] != "["
         values[field.name] = [option.element(0)(text)] if single else option.read(text)
-    except _TypesUnreadable as fault:
+    except _TypesFault as fault:
         return [_argv_expects(shown, fault.expected, text, option.secret)]
     return []
 
@@ -8365,7 +8410,7 @@ def _call_refusal(command: Command, error: BaseException) -> Error:
     if isinstance(error, OSError) and command.native and command.prints and error.filename is None:
         # What a native prints goes through its own print(); where that fails, it is the output that failed.
         gone = isinstance(error, ConnectionError)
-        return _EnvReaderGone() if gone else Error("OUTPUT_FAILED", f"{command.name} could not write: {error.strerror}")
+        return _env_no_reader() if gone else Error("OUTPUT_FAILED", f"{command.name} could not write: {error.strerror}")
     try:
         wire = error.to_wire()  # type: ignore[attr-defined]
         # The Error of another copy of this file, vendored under another name, is as good as ours.
@@ -9787,19 +9832,25 @@ def fetch(url: str, *, method: str = "GET", headers: dict[str, str] | None = Non
     return response
 
 
-class _FetchUrl:
-    """One http or https URL, taken apart: where to connect, what to ask for, and what may be shown of it."""
+# A URL is (scheme, host, whether that is an address, port, target): the scheme is "http" or "https"; the host a name in
+# ASCII and lower case without a final dot, or an address without brackets; the target path and query, percent-encoded.
 
-    def __init__(self, scheme: str, host: str, literal: bool, port: int, target: str) -> None:
-        self.scheme = scheme  #: "http" or "https"
-        self.host = host  #: a name in ASCII and lower case without a final dot, or an address without brackets
-        self.literal = literal  #: whether the host is an address
-        self.port = port  #: 1 to 65535
-        self.target = target  #: path and query, percent-encoded
-        host = f"[{host}]" if ":" in host else host
-        self.authority = host if port == FETCH_PORTS[scheme] else f"{host}:{port}"  #: the Host header
-        self.origin = f"{scheme}://{self.authority}"  #: what credentials belong to
-        self.shown = _json_show(self.origin + target.partition("?")[0], FETCH_SHOWN_CHARACTERS)  #: no query, for people
+
+def _fetch_authority(url: tuple[Any, ...]) -> str:
+    """Return the Host header of a URL. Pure."""
+    scheme, host, _, port, _ = url
+    host = f"[{host}]" if ":" in host else host
+    return host if port == FETCH_PORTS[scheme] else f"{host}:{port}"
+
+
+def _fetch_origin(url: tuple[Any, ...]) -> str:
+    """Return what the credentials for a URL belong to. Pure."""
+    return f"{url[0]}://{_fetch_authority(url)}"
+
+
+def _fetch_shown(url: tuple[Any, ...]) -> str:
+    """Return a URL for people, without its query. Pure."""
+    return _json_show(_fetch_origin(url) + url[4].partition("?")[0], FETCH_SHOWN_CHARACTERS)
 
 
 class _FetchRequest:
@@ -9839,14 +9890,14 @@ class _FetchRequest:
 
     def fault(self, code: str, why: str, network: bool = False) -> Error:
         """Return a refusal of the current hop; network: a failure that a proxy might explain or mend."""
-        hop = "" if self.url is self.first else f" (redirected from {self.first.shown})"
+        hop = "" if self.url is self.first else f" (redirected from {_fetch_shown(self.first)})"
         note = ""
         if self.via:
             note = f" (through the proxy {self.via}, so addresses were not checked)"
         elif network and self.proxy is None:
-            name = _fetch_proxy_setting(self.env.environ, self.url.scheme)[0]
+            name = _fetch_proxy_setting(self.env.environ, self.url[0])[0]
             note = f'; {name} is set, but a proxy is used only with proxy="environment"' if name else ""
-        return Error(code, f"cannot fetch {self.url.shown}{hop}: {why}{note}")
+        return Error(code, f"cannot fetch {_fetch_shown(self.url)}{hop}: {why}{note}")
 
     def failure(self, why: str, network: bool = False) -> Error:
         """Return the CONNECTION_REQUEST_FAILED of the current hop."""
@@ -9944,7 +9995,7 @@ class _FetchResponse:
         self.status = status  #: 200 to 999
         self.reason = reason  #: the server's word for it
         self.headers = headers  #: names in lower case
-        self.url = request.url.origin + request.url.target  #: of the hop that answered
+        self.url = _fetch_origin(request.url) + request.url[4]  #: of the hop that answered
         self.body = b""  #: all of it, when fetch() has returned
         self._request = request  #: limits, words for refusals, and the connection that chunks() reads
 
@@ -10020,11 +10071,11 @@ def _fetch_show(text: object) -> str:
     return _json_show(text.partition("?")[0].partition("#")[0], FETCH_SHOWN_CHARACTERS)
 
 
-def _fetch_read_url(text: str) -> _FetchUrl:
+def _fetch_read_url(text: str) -> tuple[str, str, bool, int, str]:
     """Take a URL apart, strictly. Pure. Raises: FORBIDDEN.
 
-    >>> _fetch_read_url("HTTPS://Example.com.:443?q=\u20ac#top").target
-    '/?q=%E2%82%AC'
+    >>> _fetch_read_url("HTTPS://Example.com.:443?q=\u20ac#top")
+    ('https', 'example.com', False, 443, '/?q=%E2%82%AC')
     """
     import re
 
@@ -10052,7 +10103,7 @@ def _fetch_read_url(text: str) -> _FetchUrl:
         from urllib.parse import quote
 
         target = quote(target, safe="".join(FETCH_PATH))
-    return _FetchUrl(scheme, host, literal, int(port), target)
+    return scheme, host, literal, int(port), target
 
 
 def _fetch_read_host(text: str) -> tuple[str, bool]:
@@ -10122,17 +10173,17 @@ def _fetch_private(text: str) -> str | None:
 
 def _fetch_addresses(request: _FetchRequest) -> list[str]:
     """Return the addresses of the current hop, judged; none where a proxy looks up. Raises: FORBIDDEN, CONNECTION_*."""
-    url = request.url
+    scheme, host, literal, port, _ = request.url
     permit = f"{request.switch} permits it, if you trust the URL"
-    if not url.literal and not request.private and url.host.split(".")[-1] in FETCH_LOCAL_NAMES:
-        raise request.fault("FORBIDDEN", f"{url.host} is a name inside your own network; {permit}")
-    addresses = [url.host] if url.literal else [] if request.via else _fetch_find(request, url.host, url.port)
+    if not literal and not request.private and host.split(".")[-1] in FETCH_LOCAL_NAMES:
+        raise request.fault("FORBIDDEN", f"{host} is a name inside your own network; {permit}")
+    addresses = [host] if literal else [] if request.via else _fetch_find(request, host, port)
     reasons = [_fetch_private(address) for address in addresses]
     for address, reason in zip(addresses, reasons):
         if reason is not None and not request.private:
-            where = _env_human(address) if url.literal else f"{url.host} has the address {_env_human(address)}"
+            where = _env_human(address) if literal else f"{host} has the address {_env_human(address)}"
             raise request.fault("FORBIDDEN", f"{where}, which is not public ({reason}); {permit}")
-    if request.https_only and url.scheme == "http" and set(reasons) != {FETCH_LOOPBACK}:
+    if request.https_only and scheme == "http" and set(reasons) != {FETCH_LOOPBACK}:
         raise request.fault("FORBIDDEN", "only https is fetched here, and plain http from this machine; use https")
     return addresses
 
@@ -10210,21 +10261,21 @@ def _fetch_proxy_setting(environ: Mapping[str, str], scheme: str) -> tuple[str, 
     return "", ""
 
 
-def _fetch_skips_proxy(environ: Mapping[str, str], url: _FetchUrl) -> bool:
+def _fetch_skips_proxy(environ: Mapping[str, str], url: tuple[Any, ...]) -> bool:
     """Tell whether NO_PROXY names the host: itself, a domain above it, with or without its port, or ``*``. Pure."""
     listed = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
     return any(
         f".{host}".endswith("." * bool(entry) + entry)
         for entry in (entry.lstrip("*").lstrip(".") for entry in listed.replace(",", " ").lower().split())
-        for host in (url.host, url.authority, f"{url.host}:{url.port}")
+        for host in (url[1], _fetch_authority(url), f"{url[1]}:{url[3]}")
     )
 
 
-def _fetch_choose_proxy(request: _FetchRequest) -> tuple[_FetchUrl, str]:
+def _fetch_choose_proxy(request: _FetchRequest) -> tuple[tuple[Any, ...], str]:
     """Return the proxy of the current hop and its header line, else the URL itself and none. Raises: BAD_REQUEST."""
     request.via = ""
     environ = request.env.environ
-    name, value = _fetch_proxy_setting(environ, request.url.scheme)
+    name, value = _fetch_proxy_setting(environ, request.url[0])
     if request.proxy is None or not name or _fetch_skips_proxy(environ, request.url):
         return request.url, ""
     scheme, _, rest = value.rpartition("://")
@@ -10236,7 +10287,7 @@ def _fetch_choose_proxy(request: _FetchRequest) -> tuple[_FetchUrl, str]:
     except Error:
         why = f"the proxy in {name} must be http://host:port"  # the text may hold a password
         raise request.fault("BAD_REQUEST", why) from None
-    request.via = proxy.authority
+    request.via = _fetch_authority(proxy)
     if not at:
         return proxy, ""
     from binascii import b2a_base64
@@ -10267,23 +10318,22 @@ def _fetch_open(request: _FetchRequest) -> _FetchResponse:
 
 def _fetch_hop(request: _FetchRequest) -> _FetchResponse:
     """Judge the current hop, make it, and return its answer up to the headers."""
-    url = request.url
-    secure = url.scheme == "https"
-    proxy, line = _fetch_choose_proxy(request)
+    scheme, host, _, port, _ = request.url
+    (_, next_host, literal, next_port, _), line = _fetch_choose_proxy(request)
     addresses = _fetch_addresses(request)
     if request.via:
-        addresses = [proxy.host] if proxy.literal else _fetch_find(request, proxy.host, proxy.port)
-    _fetch_connect(request, addresses, proxy.port)
+        addresses = [next_host] if literal else _fetch_find(request, next_host, next_port)
+    _fetch_connect(request, addresses, next_port)
     try:
-        if request.via and secure:
-            where = url.authority if url.port != FETCH_PORTS["https"] else f"{url.authority}:{url.port}"
+        if request.via and scheme == "https":
+            where = _fetch_authority(request.url) + (f":{port}" if port == FETCH_PORTS[scheme] else "")
             request.send(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{line}\r\n".encode("ascii"))
             line = ""
             status = _fetch_read_head(request)[0]
             if status // 100 != 2 or request.buffer:
                 raise request.failure(f"the proxy answered {status}")
-        if secure:
-            request.secure(url.host)
+        if scheme == "https":
+            request.secure(host)
         request.send(_fetch_head(request, line) + (request.body or b""))
         request.doing = "waiting for the answer"
         return _FetchResponse(request, *_fetch_read_head(request))
@@ -10294,15 +10344,17 @@ def _fetch_hop(request: _FetchRequest) -> _FetchResponse:
 
 def _fetch_head(request: _FetchRequest, line: str) -> bytes:
     """Return request line and headers; line: one more, for a proxy. Pure."""
-    url = request.url
     given = [name.title() for name, _ in request.fields]
-    own = [("Host", url.authority), ("User-Agent", "Python/%d.%d" % sys.version_info[:2]), ("Accept", "*/*")]
+    host, agent = _fetch_authority(request.url), "Python/%d.%d" % sys.version_info[:2]
+    own = [("Host", host), ("User-Agent", agent), ("Accept", "*/*")]
     fields = [pair for pair in own if pair[0] not in given] + request.fields
     fields.append(("Accept-Encoding", "gzip, deflate" if request.compressed else "identity"))
     if request.body is not None or request.method in FETCH_BODY_METHODS:
         fields.append(("Content-Length", str(len(request.body or b""))))
     lines = "".join(f"{name}: {value}\r\n" for name, value in fields)
-    target = url.origin * bool(request.via and url.scheme == "http") + url.target  # whole, as a proxy wants it
+    target = request.url[4]
+    if request.via and request.url[0] == "http":
+        target = _fetch_origin(request.url) + target  # as a proxy wants it
     return f"{request.method} {target} HTTP/1.1\r\n{lines}{line}Connection: close\r\n\r\n".encode("ascii")
 
 
@@ -10416,23 +10468,24 @@ def _fetch_follow(request: _FetchRequest, status: int, location: str) -> None:
     """Point the request at where a redirect leads; the next hop judges it. Raises: FORBIDDEN, BAD_REQUEST."""
     from urllib.parse import urljoin
 
-    old = request.url
+    old = _fetch_origin(request.url)
     try:
         # Checked before it is joined, since urljoin drops tabs and line ends; judged after.
         text = location.encode("latin-1").decode("utf-8", "surrogateescape")
-        new = _fetch_read_url(urljoin(old.origin + old.target, text) if text.isprintable() else text)
+        new = _fetch_read_url(urljoin(old + request.url[4], text) if text.isprintable() else text)
     except ValueError:
         raise request.failure("it redirects to what is no URL") from None
     except Error as error:
-        raise Error(error.code, f"{error.message} (redirected from {old.shown})") from None
+        raise Error(error.code, f"{error.message} (redirected from {_fetch_shown(request.url)})") from None
     if status not in FETCH_KEEPING_STATUSES and request.method not in ("GET", "HEAD"):
         request.method, request.body = "GET", None
         request.fields = [pair for pair in request.fields if not pair[0].lower().startswith("content-")]
-    if new.origin != old.origin:
-        if old.scheme == "https" and new.scheme == "http":
-            raise request.fault("FORBIDDEN", f"it redirects to {new.shown}, and https never leads to plain http")
+    if _fetch_origin(new) != old:
+        where = f"it redirects to {_fetch_shown(new)}, and"
+        if (request.url[0], new[0]) == ("https", "http"):
+            raise request.fault("FORBIDDEN", f"{where} https never leads to plain http")
         if request.body is not None:
-            raise request.fault("FORBIDDEN", f"it redirects to {new.shown}, and a body is sent to no other origin")
+            raise request.fault("FORBIDDEN", f"{where} a body is sent to no other origin")
         request.fields = [pair for pair in request.fields if pair[0].lower() in FETCH_FREE_HEADERS]
     request.url = new
 
@@ -12444,14 +12497,3844 @@ def _profile_read_answer(store: ProfileStore, field: Field, answer: str) -> Any:
     """Return what an answer at the terminal means as the value of a field. Raises: BAD_REQUEST without the answer."""
     try:
         return _types_read_text(field.schema, answer, store._compiled()[0].schema)
-    except _TypesUnreadable as unreadable:
+    except _TypesFault as unreadable:
         expected = unreadable.expected
     raise Error("BAD_REQUEST", f"{field.public_name}: expected {expected}; run the command again")
 # endregion PROFILE
 
 
+# region PLAN -- envelope, references, approval, execution
+# needs: LIMITS ERRORS JSON PATHS SCHEMA TYPES REG CALL
+# What a model may say is one JSON object, and nothing in it can act, approve, or name anything but a tool:
+#
+#     text   = [byte order mark] *think  object | "```" ["json"] object "```"     white space anywhere between these
+#     think  = "<think>" whatever holds no "<think>" "</think>"
+#     object = {"plan": [{"tool": name, "args": {...}, "output"?: "$name"}, ...]}
+#
+# A string in args, at any depth, is one of
+#     "$name", "$name.key.0"     a reference: an earlier step's result or a part of it stands in its place
+#     "$$..."                    text that begins with one $ less
+#     any other                  text, which must not hold the $name of an output
+#
+# check   reads, finds the tools, and admits every step whose arguments are all there; of the others it judges what can
+#         be judged without the results. It calls nothing of the program's but hooks.before_call.
+# execute runs exactly what was checked: arguments are kept, not read again, and typed values are made afresh for each
+#         run. A path that leads elsewhere than at the check is refused. Arguments with references are admitted, whole,
+#         by the same function, as soon as the results are there; results are data and never searched for references.
+# Approval comes from outside: True, the digest of the plan, or a function. All destructive steps without references are
+# approved before the first step runs; one with references is approved by a function when it is reached, or with the
+# digest of the rest of the plan.
+
+PLAN_KEYS = frozenset(("tool", "args", "output"))
+PLAN_REQUIRED = ("tool", "args")
+PLAN_ROOT_KEYS = frozenset(("plan",))
+PLAN_BLANKS = " \t\n\r"
+PLAN_NAME_FIRST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
+PLAN_NAME_LATER = PLAN_NAME_FIRST | frozenset("0123456789")
+PLAN_DIGEST_DIGITS = frozenset("0123456789abcdef")
+PLAN_DIGEST_LENGTH = 64
+PLAN_REMEDY = 'give exactly one JSON object, {"plan": [{"tool": "...", "args": {...}}]}, and nothing else'
+#: kind -> a value of it, which stands for a reference while the arguments around it are judged; never changed
+PLAN_SAMPLES = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}, "null": None}
+#: keywords of a schema that say where a fault is without regard to the members beside it
+PLAN_PLAIN_WORDS = frozenset(
+    "type properties required additionalProperties items prefixItems enum const minimum maximum exclusiveMinimum "
+    "exclusiveMaximum multipleOf minLength maxLength pattern format minItems maxItems uniqueItems minProperties "
+    "maxProperties contentEncoding title description default examples $defs definitions $schema".split()
+)
+
+
+class _PlanStep:
+    """One step of a checked plan. What Plan.steps gives are copies: changing one changes nothing that runs."""
+
+    __slots__ = ("tool", "args", "output", "refs", "admitted", "command")
+
+    def __init__(
+        self, command: Command, args: Any, output: str | None, refs: tuple[Any, ...], admitted: Admitted | None
+    ) -> None:
+        self.tool = command.name  #: name of the command
+        #: final JSON, secrets as ***, where no reference stands in it; else as given. (Inside a Plan: as the model
+        #: means it, $$ read and anything in the place of a reference)
+        self.args = args
+        self.output = output  #: the name its result is bound to, without the $, or None
+        #: the references in it: (keys and indexes from the root of args, "$name.key", "name", ("key",))
+        self.refs = refs
+        #: the call as it was checked, without typed values; None where a reference stands in its arguments
+        self.admitted = admitted
+        self.command = command  #: what is called
+
+
+class Plan:
+    """A plan that was checked as a whole: ``app.check(text)`` makes it, ``app.execute(plan)`` runs it.
+
+    What is executed is what was checked, however often: nothing that a caller does to ``steps`` changes it.
+    """
+
+    __slots__ = ("_engine", "_steps", "_digest")
+
+    def __init__(self, engine: Engine, steps: Sequence[_PlanStep]) -> None:
+        self._engine = engine
+        self._steps = tuple(steps)
+        self._digest = ""
+
+    @property
+    def steps(self) -> list[_PlanStep]:
+        """The steps, as new copies: tool, args, output, refs, admitted, command."""
+        return [_plan_public(self._engine, step, step.admitted) for step in self._steps]
+
+    @property
+    def digest(self) -> str:
+        """What an approval of this plan quotes: 64 hexadecimal digits. Computed when asked for.
+
+        SHA-256 over application, version, the tools' schemas, sandbox, globals, profile, and all arguments, with
+        defaults and resolved paths where they are known, else with their references. Secrets enter it salted.
+        """
+        if not self._digest:
+            engine, calls = self._engine, []
+            for step in self._steps:
+                call = Call(step.command, step.args, surface="agent")
+                admitted = step.admitted or Admitted(call, step.args, None, [], engine)
+                refs = [[_json_pointer(place), text] for place, text, _, _ in step.refs]
+                calls.append({"call": admitted.digest, "output": step.output, "refs": refs})
+            self._digest = _json_digest({"app": engine.name, "version": engine.version, "plan": calls})
+        return self._digest
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the envelope, which reads back to the same plan: {"plan": [{"tool", "args", "output"?}]}. Pure."""
+        plan = []
+        for step in self._steps:
+            output = {} if step.output is None else {"output": "$" + step.output}
+            plan.append({"tool": step.tool, "args": _plan_given(step), **output})
+        return {"plan": plan}
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def __iter__(self) -> Iterator[_PlanStep]:
+        return iter(self.steps)
+
+    def __repr__(self) -> str:
+        return f"<Plan {', '.join(step.tool for step in self._steps) or 'of no steps'}>"
+
+
+class PlanResult:
+    """How the execution of a plan ended, or what a dry run found; results of earlier steps stay when a later one fails.
+
+    error.details holds "step", the index of the step at fault, and "argument", a JSON pointer into its args, where
+    there is one.
+    """
+
+    __slots__ = ("plan", "error", "exit_code", "rest", "_rows")
+
+    def __init__(
+        self, plan: Plan | None, *, error: Error | None = None, exit_code: int = 0, rest: Plan | None = None
+    ) -> None:
+        self.plan = plan  #: what was executed; None where there was no plan to execute
+        self.error = error  #: why it stopped, None on success
+        self.exit_code = exit_code  #: 0 to 255
+        self.rest = rest  #: what remains to be done, checked, once it is approved: execute(rest, confirmed=rest.digest)
+        self._rows: list[tuple[int, _PlanStep, Admitted | None, Outcome | None, str, str | None]] = []
+
+    @property
+    def ok(self) -> bool:
+        """Whether every step succeeded, or in a dry run: whether the plan is sound."""
+        return self.error is None
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """The steps that ended, as new objects: step (its index), tool, args (secrets as ***) and outcome.
+
+        In a dry run all steps, with "would" ("run", "ask" or "refuse": what would become of the step) and "reason"
+        (one sentence, or None); outcome is None unless a command with previews=True was called.
+        """
+        rows = []
+        for index, step, admitted, outcome, would, reason in self._rows:
+            row = {"step": index, "tool": step.tool, "args": _plan_shown(step, admitted), "outcome": outcome}
+            rows.append(dict(row, would=would, reason=reason) if would else row)
+        return rows
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the JSON object of this result: ok, exitCode, digest, plan, steps, and error and rest where there.
+
+        rest: {"digest", "plan"}.
+        """
+        wire: dict[str, Any] = {"ok": self.ok, "exitCode": self.exit_code}
+        if self.plan is not None:
+            wire.update(digest=self.plan.digest, **self.plan.to_wire())
+        wire["steps"] = self.steps
+        for row in wire["steps"]:
+            outcome = row.pop("outcome")
+            if outcome is not None:
+                row["outcome"] = outcome.to_wire()
+                if outcome.error is not None:
+                    row["outcome"]["error"] = _plan_error_wire(outcome.error)
+        if self.error is not None:
+            wire["error"] = _plan_error_wire(self.error)
+        if self.rest is not None:
+            wire["rest"] = {"digest": self.rest.digest, **self.rest.to_wire()}
+        return wire
+
+
+def _plan_error_wire(error: Error) -> dict[str, object]:
+    """Return the JSON object of a refusal; details that a handler made and that are no JSON are left out. Pure."""
+    wire = error.to_wire()
+    try:
+        _json_copy(wire)
+    except _JsonFault:
+        wire["details"] = {"message": "the details of this error have no JSON form"}
+    return wire
+
+
+def _plan_shown(step: _PlanStep, admitted: Admitted | None) -> Any:
+    """Return the arguments of a step as people may see them, as a copy: final where admitted, else as given. Pure."""
+    return _plan_given(step) if admitted is None else _json_copy(admitted._facts.resolved_call(admitted)["args"])
+
+
+def _plan_public(engine: Engine, step: _PlanStep, admitted: Admitted | None) -> _PlanStep:
+    """Return a copy of a step, through which nobody reaches what runs."""
+    copied = None
+    if admitted is not None:
+        args = _json_copy(admitted.args)
+        copied = Admitted(Call(step.command, args, surface="agent"), args, None, [*admitted.paths], engine)
+    return _PlanStep(step.command, _plan_shown(step, admitted), step.output, step.refs, copied)
+
+
+def _plan_given(step: _PlanStep) -> Any:
+    """Return the arguments of a step as a plan writes them: references, and $$ where other text begins with $."""
+    args = _plan_escape(step.args)
+    for place, text, _, _ in step.refs:
+        _call_put(args, place, text)
+    return args
+
+
+def _plan_escape(value: Any) -> Any:
+    """Return a copy of a value in which text that begins with $ has one more. Pure."""
+    if isinstance(value, str):
+        return "$" + value if value.startswith("$") else value
+    if isinstance(value, dict):
+        return {key: _plan_escape(item) for key, item in value.items()}
+    return [_plan_escape(item) for item in value] if isinstance(value, list) else value
+
+
+# Refusals
+
+
+def _plan_refusal(reason: str) -> Error:
+    """Return the PLAN_INVALID of what is no plan at all; reason: a noun phrase without any of the text."""
+    return Error("PLAN_INVALID", f"this is no plan: {reason}; {PLAN_REMEDY}")
+
+
+def _plan_fault(code: str, message: str, place: Sequence[str | int]) -> Error:
+    """Return the error of one place in the arguments of a step, for _plan_at to complete."""
+    return Error(code, message, details={"argument": _json_pointer(place)})
+
+
+def _plan_at(error: Error, index: int, name: str = "", argument: str | None = None, foreign: bool = False) -> Error:
+    """Return an error as that of a step: its index is named and in details, as is the argument where it is known.
+
+    foreign: the details are those of a handler, and mean what it says.
+    """
+    given = error.details
+    details = dict(given) if isinstance(given, dict) and not foreign else {} if given is None else {"details": given}
+    details["step"] = index
+    if argument is not None:
+        details["argument"] = argument
+    where = f"plan[{index}]" + (f" ({name})" if name else "")
+    if details.get("argument") and error.code in ("PLAN_INVALID", "SANDBOX_ESCAPE"):
+        where += f" at {_json_show(details['argument'])}"
+    made = Error(error.code, f"{where}: {error.message}", details=details, hint=error.hint, retryable=error.retryable,
+                 relayed=error.relayed)
+    made.__cause__ = error.__cause__
+    return made
+
+
+def _plan_argument(engine: Engine, call: Call, error: Error) -> str | None:
+    """Return the pointer to the argument for which a call was not admitted, None where no one of them is at fault."""
+    command, args = call.command, call.args
+    details = error.details if isinstance(error.details, dict) else {}
+    issues = details.get("issues")
+    if "argument" in details:
+        return None
+    if isinstance(issues, list) and issues and isinstance(issues[0], dict):
+        return str(issues[0].get("path", ""))
+    if error.code == "VALIDATION_ERROR":
+        return next((_json_pointer([name]) for name in args if name not in command.open_names), None)
+    if error.code == "SANDBOX_ESCAPE":
+        args = _call_complete(command, command.input.read_model(args))
+        places = command.input.locate(args, "path") or [()]
+        left: Any = iter(places)
+        try:
+            engine._resolve_paths(call, args, left)
+        except Error:
+            return _json_pointer(places[max(0, len(places) - 1 - sum(1 for _ in left))]) or None
+    return None
+
+
+# From text to steps
+
+
+def _plan_read(text: str | bytes, *, thinking: str = "closed") -> object:
+    """Return the object that a model's answer is, read strictly. Linear; nothing is repaired or searched for. Pure.
+
+    thinking: "closed" where the model writes its think blocks whole, "prefilled" where its prompt opened one, so that
+    the answer begins inside it. Raises: PLAN_INVALID, which holds nothing of the text.
+
+    >>> _plan_read('<think>what for?</think> {"plan": []}')
+    {'plan': []}
+    """
+    return _plan_parse(*_plan_cut(text, thinking))
+
+
+def _plan_parse(text: str, offset: int | None) -> Any:
+    """Return the value of JSON text; offset: of its first character in what was given, None where that was no text."""
+    try:
+        return _json_loads(text, max_bytes=PLAN_BYTES, max_depth=PLAN_DEPTH_LEVELS)
+    except _JsonFault as fault:
+        fault.position = None if fault.position is None or offset is None else fault.position + offset
+        raise _plan_refusal(f"it has {fault}" if str(fault)[:1] not in "NI-" else f"it holds {fault}") from None
+
+
+def _plan_cut(text: Any, thinking: str) -> tuple[str, int]:
+    """Return what must be the one object in a model's answer, and its place. Raises: PLAN_INVALID. Linear."""
+    if not isinstance(text, (str, bytes)):
+        raise _plan_refusal(f"it is {_reg_show(text)}, not text")
+    if len(text) > PLAN_TEXT_CHARACTERS:
+        raise _plan_refusal(f"it has more than {PLAN_TEXT_CHARACTERS:,} characters")
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError as fault:
+            raise _plan_refusal(f"it is not UTF-8 at byte {fault.start + 1}") from None
+    at = _plan_skip(text, 1 if text.startswith("\ufeff") else 0)
+    inside = thinking == "prefilled"
+    while inside or text.startswith("<think>", at):
+        at += 0 if inside else len("<think>")
+        end = text.find("</think>", at)
+        if end < 0:
+            raise _plan_refusal("its think block is not closed, so that all of it is thinking")
+        if text.find("<think>", at, end) >= 0:
+            raise _plan_refusal("it has a think block inside a think block")
+        at, inside = _plan_skip(text, end + len("</think>")), False
+    end = len(text.rstrip(PLAN_BLANKS))
+    if text.startswith("```", at):
+        at += len("```json") if text[at + 3 : at + 7].lower() == "json" else len("```")
+        if not text.endswith("```", at, end):
+            raise _plan_refusal("its code fence is not closed, or text follows it")
+        at, end = _plan_skip(text, at), end - len("```")
+    if at >= end:
+        raise _plan_refusal("it holds no object")
+    if text.startswith("</think>", at):
+        raise _plan_refusal('it has a </think> that closes nothing (where the prompt opens the block, '
+                            'the planner says thinking="prefilled")')
+    if text[at] != "{":
+        raise _plan_refusal(f"it has something else before the object, at character {at + 1}")
+    return text[at:end], at
+
+
+def _plan_skip(text: str, at: int) -> int:
+    """Return the place of the next character that is no white space."""
+    while text[at : at + 1] in PLAN_BLANKS and at < len(text):
+        at += 1
+    return at
+
+
+def _plan_write(envelope: Any) -> str:
+    """Return an envelope that was given as an object as text, so that it passes the same door. Raises: PLAN_INVALID."""
+    if not _plan_is_small(envelope, PLAN_BYTES, PLAN_BYTES):
+        raise _plan_refusal(f"it has more than {PLAN_BYTES:,} bytes")
+    try:
+        return _json_dumps(envelope)
+    except _JsonFault as fault:
+        raise _plan_refusal(f"it holds {fault}") from None
+
+
+def _plan_is_small(value: Any, nodes: int, size: int) -> bool:
+    """Tell whether a value has at most so many values in it, and bytes of text; looks at no more than those. Pure."""
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        nodes -= 1
+        if isinstance(item, str):
+            size -= len(item) if item.isascii() or len(item) > size else len(item.encode("utf-8", "replace"))
+        elif isinstance(item, (list, tuple, dict)):
+            if len(item) > nodes:
+                return False
+            todo.extend(item.values() if isinstance(item, dict) else item)
+            for key in item if isinstance(item, dict) else ():
+                size -= len(key) if isinstance(key, str) else 0
+        elif isinstance(item, int):
+            size -= item.bit_length() * 3 // 10
+        if nodes < 0 or size < 0:
+            return False
+    return True
+
+
+def _plan_envelope(value: Any) -> list[dict[str, Any]]:
+    """Return the steps of an envelope, each with tool, args and output of the right types. Raises: PLAN_INVALID."""
+    if type(value) is not dict or value.keys() != PLAN_ROOT_KEYS:
+        raise _plan_refusal('it needs the key "plan" and has no other')
+    steps = value["plan"]
+    if type(steps) is not list:
+        raise _plan_refusal(f'its "plan" is of type {_json_kind(steps)} and must be an array of steps')
+    if len(steps) > PLAN_STEPS:
+        raise _plan_refusal(f"it has {len(steps):,} steps, and a plan has at most {PLAN_STEPS}")
+    for index, step in enumerate(steps):
+        if type(step) is dict and type(step.get("tool")) is str and type(step.get("args")) is dict and (
+                len(step) == len(PLAN_REQUIRED)):
+            continue
+        fault = _plan_step_fault(step)
+        if fault:
+            raise _plan_at(Error("PLAN_INVALID", fault), index)
+    return steps
+
+
+def _plan_step_fault(step: Any) -> str:
+    """Return what is wrong with a step as such, "" where nothing is; holds nothing of it. Pure."""
+    if type(step) is not dict:
+        return f"a step is an object with tool, args and output, not of type {_json_kind(step)}"
+    if not step.keys() <= PLAN_KEYS:
+        return "a step has no key but tool, args and output; arguments stand in args"
+    if type(step.get("tool")) is not str:
+        return "a step needs a tool, the name of one as text"
+    if type(step.get("args")) is not dict:
+        if "args" not in step:
+            return "a step needs args, an object, {} for no arguments"
+        if type(step["args"]) is str:
+            return "args is text; give the arguments as a JSON object, not as JSON inside a string"
+        return f"args is of type {_json_kind(step['args'])} and must be an object"
+    if "output" in step:
+        output = step["output"]
+        named = type(output) is str and output[:1] == "$" and _plan_is_name(output[1:])
+        if not named or len(output) > REG_NAME_CHARACTERS:
+            return ('output must be text, "$" and a name of letters, digits and _ that begins with no digit, of at '
+                    f"most {REG_NAME_CHARACTERS} characters; leave it out where no later step needs the result")
+    return ""
+
+
+# References
+
+
+def _plan_is_name(text: str) -> bool:
+    """Tell whether text can name an output: ``[A-Za-z_][A-Za-z0-9_]*``. Pure."""
+    return text[:1] in PLAN_NAME_FIRST and PLAN_NAME_LATER.issuperset(text)
+
+
+def _plan_reference(text: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return (name, path) of text that is wholly a reference, None for other text. Pure.
+
+    The parts of a path are letters and digits of any script, _ and -.
+
+    >>> _plan_reference("$found.items.0"), _plan_reference("$5"), _plan_reference("$found!")
+    (('found', ('items', '0')), None, None)
+    """
+    name, *path = text[1:].split(".")
+    if text[:1] != "$" or not _plan_is_name(name):
+        return None
+    whole = all(part.replace("_", "a").replace("-", "a").isalnum() for part in path)
+    return (name, tuple(path)) if whole else None
+
+
+def _plan_bound_in(text: str, names: Collection[str]) -> str | None:
+    """Return the first of these names that text holds behind a $, None where it holds none. Linear, pure."""
+    for piece in text.split("$")[1:]:
+        size = 0
+        while size < len(piece) and piece[size] in PLAN_NAME_LATER:
+            size += 1
+        if piece[:size] in names:
+            return piece[:size]
+    return None
+
+
+def _plan_scan(holder: Any, place: tuple[str | int, ...], names: Collection[str], refs: list[Any]) -> None:
+    """Read $$ in the values of an array or object, in place, and add the references among them to refs.
+
+    names: of all outputs. Raises: PLAN_INVALID, to be completed, for text that only looks like a reference.
+    """
+    named = type(holder) is dict
+    key: Any
+    for key, value in holder.items() if named else enumerate(holder):
+        if named and "$" in key:
+            _plan_check_text(key, (*place, key), names)
+        if type(value) is str:
+            if "$" not in value:
+                continue
+            found = _plan_reference(value)
+            if found is not None:
+                refs.append(((*place, key), value, *found))
+            elif value.startswith("$$"):
+                holder[key] = value[1:]
+            else:
+                _plan_check_text(value, (*place, key), names)
+        elif type(value) in JSON_CONTAINER_TYPES:
+            _plan_scan(value, (*place, key), names, refs)
+
+
+def _plan_check_text(text: str, place: Sequence[str | int], names: Collection[str]) -> None:
+    """Refuse text that holds the $name of an output: it would not be replaced there. Raises: PLAN_INVALID."""
+    name = _plan_bound_in(text, names)
+    if name is None:
+        return
+    if text.startswith("$" + name):
+        remedy = f"write ${name} or ${name}.key alone for the result, $$ for text that begins with $"
+    else:
+        remedy = f"give ${name} as a whole argument, or rename the output if the text means something else"
+    raise _plan_fault("PLAN_INVALID", f"the text holds ${name}, which is replaced only where it stands alone; {remedy}",
+                      place)
+
+
+def _plan_look_up(ref: Any, results: Mapping[str, Any]) -> Any:
+    """Return the part of a result that a reference names. Raises: PLAN_INVALID, to be completed."""
+    place, text, name, path = ref
+    value: Any = results[name]
+    for part in path:
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and _plan_index(part) < len(value):
+            value = value[_plan_index(part)]
+        else:
+            raise _plan_fault("PLAN_INVALID", f"{_json_show(text)} leads nowhere: the result is of type "
+                              f"{_json_kind(results[name])} and has no {_json_show(part)} there", place)
+    return value
+
+
+def _plan_index(part: str) -> int:
+    """Return the place in an array that a part of a path means; for any other text one that no array has. Pure."""
+    number = part.isascii() and part.isdigit() and (part == "0" or part[0] != "0")
+    return int(part) if number and len(part) <= PLAN_INDEX_DIGITS else sys.maxsize
+
+
+def _plan_produced(schema: Any, root: Any, path: Sequence[str]) -> Any:
+    """Return the schema of a part of a result, False where no result can have such a part. Pure."""
+    for part in path:
+        index, options = _plan_index(part), []
+        for leaf in _types_leaves(schema, root):
+            kinds = _types_leaf_kinds(leaf)
+            if "object" in kinds:
+                other = True if "patternProperties" in leaf else leaf.get("additionalProperties", True)
+                options.append(leaf.get("properties", {}).get(part, other))
+            if "array" in kinds and index < leaf.get("maxItems", sys.maxsize):
+                first, other = leaf.get("prefixItems", ()), leaf.get("items", True)
+                options.append(first[index] if index < len(first) else True if type(other) is list else other)
+        if True in options:
+            return {}
+        schema = next(iter(options), False) if len(options) < 2 else _types_one_of(
+            [option for option in options if option is not False] or [False])
+        if schema is False:
+            return False
+    return schema
+
+
+# Checking
+
+
+def _plan_check(engine: Engine, envelope: Any) -> Plan:
+    """Return the checked plan of a model's answer, or of an envelope given as an object.
+
+    Calls nothing of the program's but hooks.before_call; reads the file system for paths. Raises: PLAN_INVALID,
+    NOT_FOUND, VALIDATION_ERROR, SANDBOX_ESCAPE, what before_call refuses with; details say which "step" and, as a JSON
+    pointer, which "argument".
+    """
+    if isinstance(envelope, (str, bytes)):
+        text, offset = _plan_cut(envelope, "closed")
+        given = _plan_envelope(_plan_parse(text, offset))
+    else:
+        text = _plan_write(envelope)
+        given = _plan_envelope(_plan_parse(text, None))
+    outputs: dict[str, int] = {}
+    for index, step in enumerate(given):
+        if "output" in step:
+            name = step["output"][1:]
+            if name in outputs:
+                fault = f"the output ${name} is already that of plan[{outputs[name]}]; give it another name"
+                raise _plan_at(Error("PLAN_INVALID", fault), index)
+            outputs[name] = index
+    refers = "$" in text or "\\u" in text
+    made: list[_PlanStep] = []
+    for index, step in enumerate(given):
+        made.append(_plan_check_step(engine, index, step, outputs if refers else None, made))
+    return Plan(engine, made)
+
+
+def _plan_check_step(
+    engine: Engine, index: int, given: dict[str, Any], outputs: Mapping[str, int] | None, before: Sequence[_PlanStep]
+) -> _PlanStep:
+    """Return a checked step. outputs: name -> step, None where nothing can be a reference. before: earlier steps."""
+    command = _plan_find(engine, given["tool"], index)
+    args: Any = given["args"]
+    refs: list[Any] = []
+    call = Call(command, args, reading="MODEL", surface="agent")
+    try:
+        if outputs is not None:
+            _plan_scan(args, (), outputs, refs)
+        output = given.get("output", "$")[1:] or None
+        step = _PlanStep(command, args, output, tuple(refs), None)
+        if refs:
+            _plan_judge(engine, step, [_plan_promise(index, ref, outputs or {}, before) for ref in refs])
+        else:
+            step.admitted = _plan_admit(engine, call)
+    except RegistrationError:
+        raise
+    except (Exception, SystemExit) as error:
+        refusal = _call_refusal(command, error)
+        raise _plan_at(refusal, index, command.name, _plan_argument(engine, call, refusal)) from refusal.__cause__
+    return step
+
+
+def _plan_find(engine: Engine, name: str, index: int) -> Command:
+    """Return the command of a step. Raises: NOT_FOUND with the nearest names, or with those that there are."""
+    try:
+        return engine.find(name, "agent")
+    except RegistrationError:
+        raise
+    except Error as error:
+        if error.details is None:
+            names = [command.name for command in engine.registry.commands("agent") if not command.hidden]
+            more = ["..."] * (len(names) > PLAN_TOOLS_SHOWN)
+            error.hint = "the tools are " + (", ".join(names[:PLAN_TOOLS_SHOWN] + more) or "none")
+        raise _plan_at(error, index) from None
+
+
+def _plan_admit(engine: Engine, call: Call) -> Admitted:
+    """Admit a call that a model proposed; secrets are not its to give. Raises: what Engine.admit does."""
+    shape = call.command.input
+    if shape.has_role("secret"):
+        _plan_check_secrets(call.command, shape.read_model(call.args))
+    return engine.admit(call)
+
+
+def _plan_check_secrets(command: Command, args: Any) -> None:
+    """Refuse a secret in the arguments. Raises: VALIDATION_ERROR, to be completed."""
+    for place in command.input.locate(args, "secret"):
+        raise _plan_fault("VALIDATION_ERROR", f"{_json_show(place[-1])} is not a field of {command.name}", place)
+
+
+def _plan_promise(index: int, ref: Any, outputs: Mapping[str, int], before: Sequence[_PlanStep]) -> tuple[Any, Any]:
+    """Return (schema, root) of what a reference will stand for, as far as its step says. Raises: PLAN_INVALID."""
+    place, text, name, path = ref
+    source = outputs.get(name)
+    if source is None:
+        raise _plan_fault("PLAN_INVALID", f"no step has the output {_json_show('$' + name)}; write $$ for text that "
+                          "begins with $", place)
+    if source >= index:
+        which = "this very step" if source == index else f"the later plan[{source}]"
+        raise _plan_fault("PLAN_INVALID", f"${name} is the output of {which}; refer to earlier steps", place)
+    shape = before[source].command.output
+    if shape is None:
+        return {}, {}
+    schema = _plan_produced(shape.schema, shape.schema, path)
+    if schema is False:
+        raise _plan_fault("PLAN_INVALID", f"{_json_show(text)} leads nowhere: no result of {before[source].tool} "
+                          "has such a part", place)
+    return schema, shape.schema
+
+
+def _plan_judge(engine: Engine, step: _PlanStep, promises: Sequence[tuple[Any, Any]]) -> None:
+    """Judge a step with references as far as that can be done without the results; the rest is for its admission.
+
+    What hooks.before_call would make of the arguments nobody can know yet: where there is one, all is left for later.
+    Raises: VALIDATION_ERROR, SANDBOX_ESCAPE.
+    """
+    if engine.hooks.before_call is not None:
+        return
+    command, shape, args = step.command, step.command.input, step.args
+    _call_check_declared(command, args)
+    for (place, text, _, _), (schema, root) in zip(step.refs, promises):
+        wanted = _plan_kinds(_plan_schema_at(shape.schema, args, place), shape.schema)
+        kinds = _plan_kinds(schema, root)
+        if kinds and wanted and "string" not in kinds and kinds.isdisjoint(wanted):
+            raise _plan_fault("VALIDATION_ERROR", f"{_json_show(text)} is of type {' or '.join(sorted(kinds))}, and "
+                              f"{_json_show(_json_pointer(place))} takes {' or '.join(sorted(wanted))}", place)
+        _call_put(args, place, next((PLAN_SAMPLES[kind] for kind in PLAN_SAMPLES if kind in wanted), None))
+    if shape.has_role("secret"):
+        _plan_check_secrets(command, shape.read_model(args))
+    args = _call_complete(command, args)
+    issues = shape.issues(args)
+    if issues:
+        args = shape.read_model(args)  # what fits as it is holds no text to be read
+        issues = shape.issues(args)
+    places = shape.locate(args, "path") if shape.has_role("path") else []
+    if not issues and not places:
+        return
+    around = {place[:size] for place, *_ in step.refs for size in range(len(place) + 1)}
+    certain = [issue for issue in issues  # a name that is not declared is wrong whatever stands under it
+               if (issue.location not in around or issue.keyword == "additionalProperties")
+               and _plan_schema_at(shape.schema, args, issue.location) is not None]
+    if certain:
+        raise _schema_error(certain)
+    if places:  # without a sandbox none is taken, whatever it will be
+        sure = [place for place in places
+                if place not in around and _plan_schema_at(shape.schema, args, place) is not None]
+        engine._resolve_paths(Call(command, args, surface="agent"), args, sure)
+
+
+def _plan_kinds(schema: Any, root: Any) -> frozenset[str]:
+    """Return the kinds of value that a schema admits; None and {} admit all. Pure."""
+    return _types_kinds(schema, root) if schema or schema is False else TYPES_KINDS
+
+
+def _plan_schema_at(root: Any, value: Any, place: Sequence[Any]) -> Any:
+    """Return the schema of a place in arguments, None where that depends on more than the types of its owners. Pure."""
+    schema = root
+    for depth, key in enumerate(place):
+        value = value if depth == 0 else _types_at(value, place[depth - 1 : depth])
+        kind = "object" if type(value) is dict else "array" if type(value) is list else ""
+        leaves = [leaf for leaf in _types_leaves(schema, root) if kind in _types_leaf_kinds(leaf)]
+        if len(leaves) != 1 or not leaves[0].keys() <= PLAN_PLAIN_WORDS:
+            return None
+        if kind == "array":
+            schema = _types_element(leaves[0], root, key)
+        else:
+            found = leaves[0].get("properties", {}).get(key)
+            schema = _types_member(leaves[0], key, root) if found is None else found
+    return schema
+
+
+# Execution
+
+
+async def _plan_execute(
+    plan: Plan, *, confirmed: Any = False, dry_run: Any = False, cancel: Cancel | None = None, live: Any = False
+) -> PlanResult:
+    """Run a checked plan, step by step, and return how that ended; refusals and failures are in the result.
+
+    confirmed: True, the digest of this plan, or a function of a step that returns True; it may be a coroutine function.
+    A destructive step with references is covered by the function alone. dry_run: call nothing but what is registered
+    with previews=True, and tell what would be done; it wins over confirmed. KeyboardInterrupt and the like go on.
+    """
+    result = PlanResult(plan)
+    engine = plan._engine
+    error = _plan_request_error(plan, confirmed, dry_run)
+    if error is not None:
+        result.error, result.exit_code = error, engine.exit_code(error.code)
+    elif dry_run:
+        await _plan_preview(result, confirmed, cancel, live)
+    elif await _plan_approve(result, confirmed, live):
+        results: dict[str, Any] = {}
+        for index in range(len(plan)):
+            if not await _plan_run_step(result, index, results, confirmed, cancel, live):
+                break
+    return result
+
+
+def _plan_request_error(plan: Plan, confirmed: Any, dry_run: Any) -> Error | None:
+    """Return why a request to execute a plan is refused as such."""
+    if dry_run is not True and dry_run is not False:
+        return Error("BAD_REQUEST", f"dry_run must be True or False, not {_reg_show(dry_run)}")
+    text = isinstance(confirmed, str)
+    digest = text and len(confirmed) == PLAN_DIGEST_LENGTH and PLAN_DIGEST_DIGITS.issuperset(confirmed)
+    if not (confirmed is True or confirmed is False or digest or callable(confirmed) and not text):
+        return Error("BAD_REQUEST", "confirmed must be True, False, the digest of the plan or a function, "
+                     f"not {_reg_show(confirmed)}")
+    if not len(plan):
+        return Error("NOT_FOUND", "the plan is empty: no command fits what was asked")
+    if text and not dry_run and confirmed != plan.digest:
+        return Error("CONFIRMATION_REQUIRED", "the approval is for another plan than this one")
+    return None
+
+
+def _plan_consent(plan: Plan, index: int, confirmed: Any) -> Error | None:
+    """Return why an approval that is no function does not cover a step; None where it does, or need not. Pure."""
+    step = plan._steps[index]
+    if isinstance(confirmed, str) and confirmed != plan.digest:
+        return Error("CONFIRMATION_REQUIRED", "the approval is for another plan than this one")
+    if not step.command.destructive or callable(confirmed):
+        return None
+    if confirmed is False:
+        return Error("CONFIRMATION_REQUIRED", "the step is destructive and needs a confirmation")
+    if step.refs:
+        return Error("CONFIRMATION_REQUIRED", f"the step is destructive and takes {_json_show(step.refs[0][1])} from "
+                     "an earlier step, so it must be confirmed when its arguments are known",
+                     hint="execute the rest of the plan with its own digest")
+    return None
+
+
+async def _plan_preview(result: PlanResult, confirmed: Any, cancel: Cancel | None, live: Any) -> None:
+    """Tell of every step what would become of it; call those that preview."""
+    plan: Any = result.plan
+    for index, step in enumerate(plan._steps):
+        refusal = _plan_consent(plan, index, confirmed)
+        would, reason = "run", None
+        if refusal is not None:
+            would, reason = "refuse", refusal.message
+        elif step.command.destructive and callable(confirmed):
+            would, reason = "ask", "the step is destructive"
+        elif step.refs:
+            reason = f"it is checked again when {_json_show(step.refs[0][1])} is known"
+        outcome = None
+        if step.admitted is not None:
+            outcome = await _plan_call(plan._engine, step.admitted, False, True, cancel, live)
+            if outcome.ok and not step.command.previews:
+                outcome = None
+        result._rows.append((index, step, step.admitted, outcome, would, reason))
+        if outcome is not None and not outcome.ok:
+            _plan_fail(result, index, outcome)
+            break
+
+
+async def _plan_approve(result: PlanResult, confirmed: Any, live: Any) -> bool:
+    """Have all destructive steps without references approved, before anything runs; False where one is not."""
+    plan: Any = result.plan
+    for index, step in enumerate(plan._steps):
+        if step.refs or not step.command.destructive:
+            continue
+        refusal = _plan_consent(plan, index, confirmed)
+        if refusal is None and callable(confirmed):
+            refusal = await _plan_ask(plan._engine, step, step.admitted, confirmed, live)
+        if refusal is not None:
+            await _plan_refuse(result, index, step.admitted, refusal, live)
+            result.rest = plan
+            return False
+    return True
+
+
+async def _plan_run_step(
+    result: PlanResult, index: int, results: dict[str, Any], confirmed: Any, cancel: Cancel | None, live: Any
+) -> bool:
+    """Run one step and keep its outcome; False where the plan stops here."""
+    plan: Any = result.plan
+    engine, step = plan._engine, plan._steps[index]
+    admitted: Any = step.admitted
+    if admitted is None:
+        call = Call(step.command, _json_copy(step.args), reading="MODEL", surface="agent", cancel=cancel)
+        try:
+            _plan_fill(call.args, step.refs, results)
+            admitted = _plan_admit(engine, call)
+        except (Exception, SystemExit) as error:
+            outcome = await engine._end(call, _plan_given(step), engine._failed(step.command, error), error, live)
+            result._rows.append((index, step, None, outcome, "", None))
+            _plan_fail(result, index, outcome, _plan_argument(engine, call, outcome.error))
+            return False
+        refusal = _plan_consent(plan, index, confirmed)
+        if refusal is None and step.command.destructive:
+            refusal = await _plan_ask(engine, step, admitted, confirmed, live)
+        if refusal is not None:
+            await _plan_refuse(result, index, admitted, refusal, live)
+            if refusal.code == "CONFIRMATION_REQUIRED":
+                _plan_set_rest(result, index, admitted, results)
+            return False
+    outcome = await _plan_call(engine, admitted, step.command.destructive, False, cancel, live)
+    result._rows.append((index, step, admitted, outcome, "", None))
+    if not outcome.ok:
+        _plan_fail(result, index, outcome)
+        return False
+    if step.output is not None:
+        results[step.output] = outcome.data
+    return True
+
+
+async def _plan_call(
+    engine: Engine, admitted: Admitted, approved: bool, dry_run: bool, cancel: Cancel | None, live: Any
+) -> Outcome:
+    """Run a checked call, if its paths still are what they were, on typed values of its own."""
+    args, command = admitted.args, admitted.call.command
+    call = Call(command, args, surface="agent", dry_run=dry_run, cancel=cancel)
+    try:
+        _plan_check_paths(engine, admitted)
+        again = Admitted(call, args, command.input.to_python(args), admitted.paths, engine)
+    except (Exception, SystemExit) as error:
+        return await engine._end(call, args, engine._failed(command, error), error, live)
+    return await engine.run(again, Approval("all" if approved else "none"), live=live)
+
+
+def _plan_check_paths(engine: Engine, admitted: Admitted) -> None:
+    """Refuse a checked path that leads elsewhere by now. Reads the file system. Raises: SANDBOX_ESCAPE."""
+    sandbox = engine.sandbox
+    for place in admitted.paths if isinstance(sandbox, Sandbox) else ():
+        path = _call_at(admitted.args, place)
+        moved = Error("SANDBOX_ESCAPE", "a link was put into the path since the plan was checked; check it again")
+        try:
+            if sandbox.resolve(path, sandbox.root) == path:
+                continue
+        except Error as error:
+            moved = error
+        moved.details = {"argument": _json_pointer(place)}
+        raise moved
+
+
+async def _plan_ask(engine: Engine, step: _PlanStep, admitted: Any, confirmed: Any, live: Any) -> Error | None:
+    """Ask the function that approves; return why the step is not approved, None where it is. Only True approves."""
+    try:
+        answer = await _call_settle(confirmed(_plan_public(engine, step, admitted)), live)
+    except Error as refusal:
+        return refusal
+    except (Exception, SystemExit) as failure:
+        error = Error("INTERNAL_SERVER_ERROR", "the function given as confirmed failed, so the step is not confirmed")
+        error.__cause__ = failure
+        return error
+    return None if answer is True else Error("CONFIRMATION_REQUIRED", "the step is destructive and was not confirmed")
+
+
+async def _plan_refuse(result: PlanResult, index: int, admitted: Any, refusal: Error, live: Any) -> None:
+    """End the result with a step that was not approved; the observers see it."""
+    plan: Any = result.plan
+    step, engine = plan._steps[index], plan._engine
+    call = Call(step.command, admitted.args, surface="agent")
+    outcome = await engine._end(call, admitted.args, engine._failed(step.command, refusal), refusal, live)
+    result._rows.append((index, step, admitted, outcome, "", None))
+    _plan_fail(result, index, outcome)
+
+
+def _plan_fail(result: PlanResult, index: int, outcome: Outcome, argument: str | None = None) -> None:
+    """Take the error and exit code of a result from the step at which it stopped."""
+    plan: Any = result.plan
+    error: Any = outcome.error
+    result.error = _plan_at(error, index, plan._steps[index].tool, argument, outcome.entered)
+    result.exit_code = outcome.exit_code
+
+
+def _plan_fill(args: Any, refs: Sequence[Any], results: Mapping[str, Any]) -> None:
+    """Put results in the places of references. Raises: PLAN_INVALID, VALIDATION_ERROR, to be completed."""
+    for ref in refs:
+        _call_put(args, ref[0], _plan_look_up(ref, results))
+    if not _plan_is_small(args, PLAN_NODES, PLAN_ARGS_BYTES):
+        raise _plan_fault("VALIDATION_ERROR", "with results in their places the arguments have more than "
+                          f"{PLAN_NODES:,} values or {PLAN_ARGS_BYTES:,} bytes; refer to a part of the result",
+                          refs[0][0])
+
+
+def _plan_set_rest(result: PlanResult, index: int, admitted: Admitted, results: Mapping[str, Any]) -> None:
+    """Set the rest of a plan: from a step on, with the results of finished steps in the places of references.
+
+    A later step that these results make unfit ends the result in its place: that plan could not go on.
+    """
+    plan: Any = result.plan
+    engine, rest = plan._engine, []
+    for later, step in enumerate(plan._steps[index:], index):
+        known = [ref for ref in step.refs if ref[2] in results]
+        made = _PlanStep(step.command, step.args, step.output, step.refs, step.admitted)
+        rest.append(made)
+        if not known:
+            continue
+        made.args, made.refs = _json_copy(step.args), tuple(ref for ref in step.refs if ref not in known)
+        call = Call(step.command, made.args, reading="MODEL", surface="agent")
+        try:
+            _plan_fill(made.args, known, results)
+            made.args = call.args = _json_copy(made.args)
+            if later == index:
+                made.admitted = admitted
+            elif not made.refs:
+                made.admitted = _plan_admit(engine, call)
+        except (Exception, SystemExit) as error:
+            _plan_fail(result, later, engine._failed(step.command, error), _plan_argument(
+                engine, call, _call_refusal(step.command, error)))
+            return
+    result.rest = Plan(engine, rest)
+# endregion PLAN
+
+
+# region WORDS -- sentences of English: tokens, numbers, dates, times, paths
+# needs: LIMITS FORMAT
+# What a sentence says whatever the program is about. A token is a word, a mark or a quoted text, and knows where it
+# stands, so that a person's own spelling is never lost. A span is what has a type: a number in digits or as a word, a
+# date, a time, an address of e-mail, a path. Relative dates count from a day that the caller names. All of it is linear
+# in the length of the sentence, which is bounded, and takes any text without a fault.
+
+WORDS_NUMBERS = dict(zip("zero one two three four five six seven eight nine ten eleven twelve".split(), range(13)))
+WORDS_ORDINALS = dict(zip(
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split(), range(1, 13)))
+WORDS_MONTHS = dict(zip(
+    ("january february march april may june july august september october november december "
+     "jan feb mar apr may jun jul aug sep oct nov dec").split(), [*range(1, 13)] * 2))
+WORDS_WEEKDAYS = dict(zip(
+    "monday tuesday wednesday thursday friday saturday sunday mon tue wed thu fri sat sun".split(), [*range(7)] * 2))
+WORDS_DAYS = {"day": 1, "days": 1, "week": 7, "weeks": 7}
+WORDS_RELATIVE = {"today": 0, "tonight": 0, "tomorrow": 1, "yesterday": -1}
+WORDS_CLOCK = {"noon": "12:00", "midnight": "00:00"}
+WORDS_MARKS = ".,;:!?()[]{}"
+WORDS_QUOTES = {'"': '"', "\u201c": "\u201d", "\u2018": "\u2019", "\u00ab": "\u00bb", "`": "`"}
+
+
+def _words_stem(word: str) -> str:
+    """Return a word without its commonest endings, not always a word. Pure.
+
+    >>> [_words_stem(word) for word in ("tagged", "Tasks", "pictures", "completed", "categories", "address")]
+    ['tag', 'task', 'pictur', 'complet', 'categori', 'address']
+    """
+    word = word.lower()
+    if word == "stats":
+        return word  # no state
+    for end in ("ing", "ed") if len(word) > 4 else ():
+        if word.endswith(end) and any(vowel in word[: -len(end)] for vowel in "aeiouy"):
+            word = word[: -len(end)]
+            if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz":
+                word = word[:-1]
+            elif len(word) == 3 and word[1] in "aiou" and word[0] not in "aeiou" and word[2] not in "aeiouwxy":
+                word += "e"  # named
+            break
+    else:
+        if len(word) > 3 and word[-1] == "s" and word[-2] not in "su":
+            word = word[:-1]
+            if word.endswith("ie") and len(word) > 4:
+                word = word[:-1]
+    if len(word) > 4 and word[-1] == "e":  # "note" is not "not"
+        word = word[:-1]
+    return word[:-1] + "i" if len(word) > 3 and word[-1] == "y" else word
+
+
+def _words_of(text: str) -> list[str]:
+    """Return the words of a name or a help text in lower case. Pure."""
+    spaced = "".join(mark if mark.isalnum() or mark == "'" else " " for mark in text)
+    return [word.strip("'") for word in spaced.lower().split() if word.strip("'")]
+
+
+def _words_tokens(text: str) -> list[Any]:
+    """Return the tokens of a sentence: words, marks and quoted texts; [] for what is no sentence. Pure; linear."""
+    from types import SimpleNamespace
+
+    if not isinstance(text, str) or len(text) > WORDS_UTTERANCE_CHARACTERS:
+        return []
+    if any(mark < " " and mark not in "\t\n\r" or "\ud800" <= mark <= "\udfff" or mark == "\x7f" for mark in text):
+        return []
+    tokens: list[Any] = []
+
+    def add(start: int, end: int, quoted: str | None = None) -> None:
+        shown = text[start:end] if quoted is None else quoted
+        low = shown.lower().replace("\u2019", "'") if quoted is None else ""
+        tokens.append(SimpleNamespace(text=shown, low=low, stem=_words_stem(low), start=start, end=end,
+                                      quoted=quoted is not None, mark=quoted is None and shown in WORDS_MARKS,
+                                      whole=text))
+
+    at = 0
+    while at < len(text) and len(tokens) <= WORDS_TOKENS:
+        if text[at].isspace():
+            at += 1
+            continue
+        close = _words_quote_end(text, at)
+        if close:
+            add(at, close + 1, text[at + 1 : close])
+            at = close + 1
+            continue
+        end = at + 1
+        if text[at] not in ",;!?()[]{}":
+            while end < len(text) and not text[end].isspace() and text[end] not in ',;!?()[]{}"\u201c' and (
+                    text[end - 1 : end + 1] != "='"):
+                end += 1
+            _words_add_chunk(text, at, end, add)
+        else:
+            add(at, end)
+        at = end
+    return tokens if len(tokens) <= WORDS_TOKENS else []
+
+
+def _words_quote_end(text: str, at: int) -> int:
+    """Return where a quoted text that begins at a place ends, 0 where none begins. Pure."""
+    mark = text[at]
+    if mark == "'":
+        end = text.find("'", at + 1)
+        while end > 0 and end + 1 < len(text) and text[end + 1].isalnum():
+            end = text.find("'", end + 1)  # an apostrophe inside a word
+    else:
+        end = text.find(WORDS_QUOTES[mark], at + 1) if mark in WORDS_QUOTES else 0
+    return end if end > at + 1 and text[at + 1 : end].strip() else 0
+
+
+def _words_add_chunk(text: str, start: int, end: int, add: Callable[..., None]) -> None:
+    """Add a run without blanks as tokens: key= and value, a word and its 's, the marks at its end."""
+    stop = end
+    while stop > start + 1 and text[stop - 1] in ".:" :
+        stop -= 1
+    chunk = text[start:stop]
+    key, equals, value = chunk.partition("=")
+    if equals and key and key.lstrip("-").replace("-", "_").isidentifier() and key[0] != "/":
+        add(start, start + len(key))
+        add(start + len(key), start + len(key) + 1)
+        if value:
+            add(start + len(key) + 1, stop)
+    elif chunk[-2:] in ("'s", "\u2019s") and chunk[:-2].lower() not in ("let", ""):
+        add(start, stop - 2)
+        add(stop - 2, stop)
+    elif chunk[:1] == "#" and chunk[1:].isdigit():
+        add(start, start + 1)
+        add(start + 1, stop)
+    else:
+        add(start, stop)
+    for place in range(stop, end):
+        add(place, place + 1)
+
+
+def _words_spans(tokens: Sequence[Any], today: Any) -> list[Any]:
+    """Return the typed parts of a sentence in order, none overlapping: kind, JSON value, first token and end. Pure."""
+    from types import SimpleNamespace
+
+    spans = []
+    at = 0
+    while at < len(tokens):
+        found = None
+        if not tokens[at].quoted and not tokens[at].mark:
+            found = (_words_moment(tokens, at, today) or _words_number(tokens, at) or _words_place(tokens[at], at))
+        if found is None:
+            at += 1
+            continue
+        kind, value, end = found
+        spans.append(SimpleNamespace(kind=kind, value=value, first=at, end=end))
+        at = end
+    return spans
+
+
+def _words_low(tokens: Sequence[Any], at: int) -> str:
+    """Return the word at a place in lower case, "" where there is none or a quoted text."""
+    return tokens[at].low if 0 <= at < len(tokens) else ""
+
+
+def _words_number(tokens: Sequence[Any], at: int) -> tuple[str, Any, int] | None:
+    """Return a number written in digits, as a word or as an ordinal."""
+    low = tokens[at].low
+    digits = low[:-2] if low[-2:] in ("st", "nd", "rd", "th") else low
+    if digits.isascii() and digits.isdigit() and len(digits) <= JSON_SHOWN_CHARACTERS:
+        return ("int", int(digits), at + 1)
+    for table in (WORDS_NUMBERS, WORDS_ORDINALS):
+        if low in table:
+            return ("int", table[low], at + 1)
+    sign, _, rest = low.rpartition("-")
+    whole, _, part = rest.partition(".")
+    plain = (whole + part).isascii() and (whole or "0").isdigit() and (part or "0").isdigit() and rest not in ("", ".")
+    if sign == "" and plain and low.count("-") <= 1 and len(low) <= JSON_SHOWN_CHARACTERS:
+        return ("num", float(low), at + 1) if "." in low else ("int", int(low), at + 1)
+    return None
+
+
+def _words_place(token: Any, at: int) -> tuple[str, Any, int] | None:
+    """Return an e-mail address or a path of the file system."""
+    text = token.text
+    name, _, host = text.partition("@")
+    if name and "." in host.strip(".") and "@" not in host:
+        return ("email", text, at + 1)
+    if "://" in text or "*" in text or text[:2] == "--" or text.strip("/~.-") == "":
+        return None
+    stem, dot, ending = text.rpartition(".")
+    if "/" in text or dot and stem and ending.isalnum() and len(ending) <= 5 and not ending.isdigit():
+        return ("path", text, at + 1)
+    return None
+
+
+def _words_moment(tokens: Sequence[Any], at: int, today: Any) -> tuple[str, Any, int] | None:
+    """Return a date, a time, or both; what is written in ISO 8601 stays as it is written."""
+    text = tokens[at].text
+    if text[10:11] in ("T", "t") and _words_iso_date(text[:10]) and _format_check("time", _words_full(text[11:])):
+        return ("datetime", text, at + 1)
+    day = _words_date(tokens, at, today)
+    if day is None:
+        clock = _words_time(tokens, at)
+        return clock and ("time", *clock)
+    value, end = day
+    after = end + 1 if _words_low(tokens, end) in ("at", ",") else end
+    clock = _words_time(tokens, after)
+    if clock is not None:
+        return ("datetime", f"{value}T{clock[0]}", clock[1])
+    return ("date", value, end)
+
+
+def _words_full(clock: str) -> str:
+    """Return a time with the seconds and the offset that RFC 3339 demands. Pure."""
+    marks = [place for place in map(clock.rfind, "+-Zz") if place > 0]
+    cut = max(marks) if marks else len(clock)
+    head, zone = clock[:cut], clock[cut:] or "Z"
+    return (head + ":00" if head.count(":") == 1 else head) + zone
+
+
+def _words_iso_date(text: str) -> bool:
+    return _format_check("date", text) is True
+
+
+def _words_time(tokens: Sequence[Any], at: int) -> tuple[str, int] | None:
+    """Return a time of day as HH:MM or HH:MM:SS, and its end: 15:00, 9am, 7:45 pm, noon."""
+    low, end = _words_low(tokens, at), at + 1
+    if low in WORDS_CLOCK:
+        return (WORDS_CLOCK[low], end)
+    half = ""
+    bare = low.replace(".", "")
+    if bare[-2:] in ("am", "pm"):
+        low, half = bare[:-2], bare[-2:]
+    elif _words_low(tokens, end).replace(".", "") in ("am", "pm"):
+        half, end = tokens[end].low.replace(".", ""), end + 1
+    parts = low.split(":")
+    if not all(part.isascii() and part.isdigit() and len(part) <= 2 for part in parts) or len(parts) > 3:
+        return None
+    if len(parts) == 1 and not half or any(len(part) != 2 for part in parts[1:]):
+        return None
+    hour = int(parts[0])
+    if half:
+        if not 1 <= hour <= 12:
+            return None
+        hour = hour % 12 + (12 if half == "pm" else 0)
+    text = ":".join([f"{hour:02}", *(parts[1:] or ["00"])])
+    return (text, end) if _format_check("time", _words_full(text)) else None
+
+
+def _words_date(tokens: Sequence[Any], at: int, today: Any) -> tuple[str, int] | None:
+    """Return a date in ISO 8601 and its end; relative ones count from today."""
+    import datetime
+
+    low, after = tokens[at].low, _words_low(tokens, at + 1)
+    if _words_iso_date(tokens[at].text):
+        return (tokens[at].text, at + 1)
+    shift = _words_shift(tokens, at, today)
+    if shift is not None:
+        try:
+            return ((today + datetime.timedelta(days=shift[0])).isoformat(), shift[1])
+        except OverflowError:
+            return None
+    month, day, end = None, "", at
+    if low in WORDS_MONTHS:
+        month, day, end = WORDS_MONTHS[low], after, at + 2
+    else:
+        gap = 2 if after == "of" else 1
+        word = _words_low(tokens, at + gap)
+        if word in WORDS_MONTHS:
+            month, day, end = WORDS_MONTHS[word], low, at + gap + 1
+    digits = day[:-2] if day[-2:] in ("st", "nd", "rd", "th") else day
+    if month is None or not (digits.isascii() and digits.isdigit() and len(digits) <= 2):
+        return None
+    year = today.year
+    comma = 1 if _words_low(tokens, end) == "," else 0
+    written = _words_low(tokens, end + comma)
+    if len(written) == 4 and written.isascii() and written.isdigit():
+        year, end = int(written), end + comma + 1
+    text = f"{year:04}-{month:02}-{int(digits):02}"
+    return (text, end) if _words_iso_date(text) else None
+
+
+def _words_shift(tokens: Sequence[Any], at: int, today: Any) -> tuple[int, int] | None:
+    """Return the days from today to a relative date, and its end."""
+    low, after = tokens[at].low, _words_low(tokens, at + 1)
+    if low in WORDS_RELATIVE:
+        return (WORDS_RELATIVE[low], at + 1)
+    if (low, after, _words_low(tokens, at + 2)) == ("day", "after", "tomorrow"):
+        return (2, at + 3)
+    if low in ("next", "last", "this", "coming", "past"):
+        if after == "week" and low in ("next", "last"):
+            return (7 if low == "next" else -7, at + 2)
+        if after in WORDS_WEEKDAYS:
+            ahead = (WORDS_WEEKDAYS[after] - today.weekday()) % 7 or 7
+            return (ahead % 7 - 7 if low in ("last", "past") else ahead, at + 2)
+        return None
+    if low in WORDS_WEEKDAYS and len(low) > 3:
+        return ((WORDS_WEEKDAYS[low] - today.weekday()) % 7 or 7, at + 1)
+    start = at + 1 if low == "in" else at
+    count = _words_low(tokens, start)
+    unit = WORDS_DAYS.get(_words_low(tokens, start + 1))
+    many = 1 if count in ("a", "one") else int(count) if count.isascii() and count.isdigit() and len(count) < 5 else (
+        WORDS_NUMBERS.get(count))
+    if unit is None or many is None:
+        return None
+    tail = (_words_low(tokens, start + 2), _words_low(tokens, start + 3))
+    if tail[0] == "ago" and low != "in":
+        return (-many * unit, start + 3)
+    if tail in (("from", "now"), ("from", "today")) and low != "in":
+        return (many * unit, start + 4)
+    return (many * unit, start + 2) if low == "in" else None
+# endregion WORDS
+
+
+# region PLANNER -- prompts, grammar, model back ends, evaluation
+# needs: LIMITS ERRORS JSON ENV SCHEMA TYPES REG CALL FETCH
+# A planner turns a sentence into the text of a plan, and PLAN judges that text like any other: nothing here can call a
+# command. What a planner may know is the request, made from the registry alone: names, help, types and choices. A model
+# is asked once for each sentence and never sees a result. Its server must be this machine unless the program says
+# otherwise, in so many words. An evaluation compares plans with those that rows of a file expect; it runs none.
+
+
+class PlanRequest:
+    """What a planner is asked: a sentence, and what the application exposes to a model.
+
+    ``schema`` and ``prompt`` are made when they are first looked at.
+    """
+
+    def __init__(
+        self, utterance: str, tools: Sequence[Mapping[str, Any]], *, now: float = 0.0,
+        hints: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.utterance = utterance  #: the person's own words
+        self.tools = list(tools)  #: {"name", "description", "input", "destructive"} of every exposed command
+        self.now = now  #: seconds since 1970, for relative dates
+        #: name -> {"keywords", "examples", "readonly", "output"}, what helps to choose and is no part of a plan
+        self.hints = dict(hints or {})
+        self._schema: dict[str, Any] | None = None
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of every plan that a check would take, for constrained decoding."""
+        if self._schema is None:
+            self._schema = _planner_schema(self.tools)
+        return self._schema
+
+    @property
+    def prompt(self) -> str:
+        """Instructions for a model: every exposed command with its types and choices, and nothing else."""
+        return _planner_prompt(self)
+
+
+class Planner:
+    """Base of all planners; anything with propose(request) -> str will do."""
+
+    thinking = "closed"  #: "prefilled" where the model's template opens the think block itself
+
+    def propose(self, request: PlanRequest) -> str:
+        """Return the text of a plan; {"plan": []} where no command fits. One inference, no effects on commands."""
+        raise Error("BAD_REQUEST", f"{type(self).__name__} has no propose(request) of its own")
+
+
+class ScriptedPlanner(Planner):
+    """Give prepared answers, for tests: a mapping utterance -> answer, or a sequence given in turn.
+
+    An answer is text, or a value that becomes JSON. ``requests`` keeps what was asked. What has no answer gets an
+    empty plan.
+    """
+
+    def __init__(self, answers: Any, *, thinking: str = "closed") -> None:
+        self.thinking = _planner_check_thinking(thinking)  #: as Planner.thinking
+        self.requests: list[PlanRequest] = []  #: every request, in order
+        self._answers = dict(answers) if hasattr(answers, "keys") else list(answers)
+
+    def propose(self, request: PlanRequest) -> str:
+        """Return the prepared answer."""
+        self.requests.append(request)
+        answers = self._answers
+        turn: Any = request.utterance if isinstance(answers, dict) else len(self.requests) - 1
+        known = turn in answers if isinstance(answers, dict) else turn < len(answers)
+        answer = answers[turn] if known else {"plan": []}
+        return answer if isinstance(answer, str) else _json_dumps(answer)
+
+
+class OllamaPlanner(Planner):
+    """Ask a model that Ollama serves: one POST to /api/chat with the schema of all valid plans as its format.
+
+    host: its address; any but this machine's needs remote=True. seconds: for the whole answer. options: Ollama's own,
+    beside temperature 0. thinking: "prefilled" for a model whose template opens the think block.
+    """
+
+    _path = "/api/chat"
+
+    def __init__(
+        self, model: str, host: str = "http://127.0.0.1:11434", *, seconds: float = PLANNER_SECONDS,
+        thinking: str = "closed", remote: bool = False, token: str | None = None,
+        options: Mapping[str, Any] | None = None, env: Env | None = None,
+    ) -> None:
+        self.model = model  #: name of the model
+        self.host = host  #: address of the server
+        self.seconds = seconds  #: for one inference
+        self.thinking = _planner_check_thinking(thinking)  #: as Planner.thinking
+        self.remote = remote  #: whether the server may be another machine
+        self.options = dict(options or {})  #: sent along
+        self._token, self._env = token, env
+
+    def propose(self, request: PlanRequest) -> str:
+        """Return what the model wrote. Raises: FORBIDDEN, BAD_REQUEST, CONNECTION_*, UPSTREAM_TOOL_ERROR."""
+        answer = _planner_post(self.host, self._path, self._body(request), seconds=self.seconds, remote=self.remote,
+                               token=self._token, env=self._env)
+        text = self._text(answer)
+        if not isinstance(text, str):
+            raise Error("UPSTREAM_TOOL_ERROR", "the model server answered without the text of a message")
+        return text
+
+    def _body(self, request: PlanRequest) -> dict[str, Any]:
+        return {
+            "model": self.model, "messages": _planner_messages(request), "stream": False, "format": request.schema,
+            "options": dict({"temperature": 0}, **self.options),
+        }
+
+    def _text(self, answer: Any) -> Any:
+        return _planner_at(answer, "message", "content")
+
+
+class ChatPlanner(OllamaPlanner):
+    """Ask a model behind an OpenAI-compatible API: one POST to /v1/chat/completions with response_format json_schema.
+
+    url: the server's address, with or without /v1. token: sent as a bearer token and shown nowhere. Otherwise as
+    OllamaPlanner.
+    """
+
+    _path = "/v1/chat/completions"
+
+    def __init__(
+        self, model: str, url: str = "http://127.0.0.1:8080", *, token: str | None = None,
+        seconds: float = PLANNER_SECONDS, thinking: str = "closed", remote: bool = False,
+        options: Mapping[str, Any] | None = None, env: Env | None = None,
+    ) -> None:
+        url = url.rstrip("/")
+        super().__init__(model, url[:-3] if url.endswith("/v1") else url, seconds=seconds, thinking=thinking,
+                         remote=remote, token=token, options=options, env=env)
+
+    def _body(self, request: PlanRequest) -> dict[str, Any]:
+        wanted = {"type": "json_schema", "json_schema": {"name": "plan", "schema": request.schema}}
+        fixed = {"model": self.model, "messages": _planner_messages(request), "stream": False, "temperature": 0,
+                 "response_format": wanted}
+        return dict(fixed, **self.options)
+
+    def _text(self, answer: Any) -> Any:
+        return _planner_at(answer, "choices", 0, "message", "content")
+
+
+def _planner_check_thinking(thinking: str) -> str:
+    if thinking not in ("closed", "prefilled"):
+        raise Error("BAD_REQUEST", f'thinking must be "closed" or "prefilled", not {_json_show(thinking)}')
+    return thinking
+
+
+def _planner_messages(request: PlanRequest) -> list[dict[str, str]]:
+    """Return the one exchange that is sent: the instructions, and the person's own words. Pure."""
+    return [{"role": "system", "content": request.prompt}, {"role": "user", "content": request.utterance}]
+
+
+def _planner_at(value: Any, *path: Any) -> Any:
+    """Return what stands at a path of a JSON value, None where there is no such place. Pure."""
+    for step in path:
+        if isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        elif isinstance(value, dict) and step in value:
+            value = value[step]
+        else:
+            return None
+    return value
+
+
+def _planner_post(
+    host: str, path: str, body: Mapping[str, Any], *, seconds: float, remote: bool, token: str | None,
+    env: Env | None,
+) -> Any:
+    """POST JSON to a model server and return the JSON it answers. Uses the network.
+
+    Raises: FORBIDDEN for an address that is not this machine's without remote=True, before anything is looked up;
+    BAD_REQUEST, CONNECTION_*; UPSTREAM_TOOL_ERROR for another status than 200, or no JSON.
+    """
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    if token is not None:
+        if not isinstance(token, str) or not token or not all("!" <= mark <= "~" for mark in token):
+            raise Error("BAD_REQUEST", "the token of the planner must be printable ASCII without blanks")
+        headers["Authorization"] = f"Bearer {token}"
+    request = _FetchRequest(
+        host.rstrip("/") + path, env or Env(), method="POST", headers=headers, private=True, switch="remote=True",
+        max_bytes=PLANNER_ANSWER_BYTES, max_redirects=0, timeout=seconds, body_timeout=seconds,
+    )  # fmt: skip
+    if remote is not True and not _planner_is_local(request.url):
+        where = _fetch_authority(request.url)
+        raise Error("FORBIDDEN", f"{where} is not this machine, and a planner would send it every sentence; "
+                    "remote=True permits it")
+    request.body = _json_dumps(body, ascii_only=True).encode("ascii")
+    response = _fetch_open(request)
+    data = b"".join(response.chunks())
+    if response.status != FETCH_WHOLE:
+        raise Error("UPSTREAM_TOOL_ERROR", f"the model server answered {response.status} to {path}",
+                    hint="see whether the server runs and knows the model")
+    try:
+        return _json_loads(data)
+    except _JsonFault as fault:
+        raise Error("UPSTREAM_TOOL_ERROR", f"the model server answered no JSON: {fault.reason}") from None
+
+
+def _planner_is_local(url: tuple[Any, ...]) -> bool:
+    """Tell whether a URL names this machine itself, by its loopback address or the name localhost. Pure."""
+    _, host, literal, _, _ = url
+    return host == "localhost" if not literal else _fetch_private(host) == FETCH_LOOPBACK
+
+
+# The request: what a model may know, its grammar and its instructions
+
+
+def _planner_request(engine: Engine, utterance: str) -> PlanRequest:
+    """Return the request for a sentence: the visible commands on agent, without the secrets that they may take.
+
+    Reads clock. Raises: REGISTRATION_ERROR, BAD_REQUEST for what is no text.
+    """
+    if not isinstance(utterance, str):
+        raise Error("BAD_REQUEST", f"an utterance is text, not {_json_show(utterance)}")
+    tools, hints = [], {}
+    for command in engine.registry.commands("agent"):
+        if command.hidden:
+            continue
+        tools.append({
+            "name": command.name, "description": command.description, "input": _planner_input(command),
+            "destructive": bool(command.destructive),
+        })
+        hints[command.name] = {
+            "keywords": list(command.keywords), "examples": list(command.examples),
+            "readonly": bool(command.readonly), "output": command.output.schema if command.output else None,
+        }
+    return PlanRequest(utterance, tools, now=engine.env.now(), hints=hints)
+
+
+def _planner_input(command: Command) -> dict[str, Any]:
+    """Return the schema of a command's arguments as models see it: without secrets, and with paths marked. Pure."""
+    schema: dict[str, Any] = command.input.schema
+    hidden = {field.name for field in command.fields if field.secret}
+    paths = {field.name for field in command.fields if field.path or field.shape and field.shape.has_role("path")}
+    if not hidden and not paths:
+        return schema
+    known = schema.get("properties", {})
+    shown = {name: dict(part, format="path") if name in paths and part.get("type") == "string" else part
+             for name, part in known.items() if name not in hidden}
+    return dict(schema, properties=shown)
+
+
+#: Keywords that a grammar keeps: those which llama.cpp, Ollama and OpenAI-compatible servers turn into rules.
+PLANNER_KEYWORDS = frozenset(
+    "type enum description minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems "
+    "maxItems".split()
+)
+PLANNER_FORMATS = frozenset(("date", "date-time", "time", "uuid", "email", "ipv4", "ipv6"))
+PLANNER_REFERENCE = {"type": "string", "pattern": "^\\$[A-Za-z_][A-Za-z0-9_]*(\\.[A-Za-z0-9_-]+)*$"}
+PLANNER_LEVELS = 16  # of a schema that a grammar follows; below, anything goes and the check decides
+
+
+def _planner_schema(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the JSON Schema of every plan over these tools, in the few keywords that decoders know. Pure.
+
+    Every argument may also be a reference to an earlier result. What a schema cannot say (bounds of a text's parts,
+    conditions, the order of references) is left to the check.
+    """
+    steps = [{
+        "type": "object",
+        "properties": {
+            "tool": {"type": "string", "enum": [tool["name"]]},
+            "args": _planner_grammar(tool["input"], tool["input"], 0, True),
+            "output": {"type": "string", "pattern": "^\\$[A-Za-z_][A-Za-z0-9_]*$"},
+        },
+        "required": ["tool", "args"], "additionalProperties": False,
+    } for tool in tools]
+    plan: dict[str, Any] = {"type": "array", "maxItems": PLAN_STEPS if steps else 0}
+    if steps:
+        plan["items"] = {"anyOf": steps} if len(steps) > 1 else steps[0]
+    return {"type": "object", "properties": {"plan": plan}, "required": ["plan"], "additionalProperties": False}
+
+
+def _planner_grammar(schema: Any, root: Any, level: int, top: bool = False) -> dict[str, Any]:
+    """Return a part of a command's schema in the keywords of a grammar, references expanded; {} for anything. Pure."""
+    schema = _schema_resolve(schema, root) if isinstance(schema, dict) else schema
+    if not isinstance(schema, dict) or level > PLANNER_LEVELS or "allOf" in schema or "not" in schema:
+        return {}
+    made: dict[str, Any] = {key: value for key, value in schema.items() if key in PLANNER_KEYWORDS}
+    if "const" in schema:
+        made["enum"] = [schema["const"]]
+    if schema.get("format") in PLANNER_FORMATS:
+        made["format"] = schema["format"]
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str) and pattern[:1] == "^" and pattern[-1:] == "$" and "(?" not in pattern:
+        made["pattern"] = pattern
+    branches = schema.get("anyOf", schema.get("oneOf"))
+    if isinstance(branches, list):
+        made["anyOf"] = [_planner_grammar(branch, root, level + 1, True) for branch in branches]
+    if isinstance(schema.get("properties"), dict) or top and level == 0:
+        parts = schema.get("properties", {})
+        made["properties"] = {name: _planner_grammar(part, root, level + 1) for name, part in parts.items()}
+        made["required"] = [name for name in schema.get("required", ()) if name in parts]
+        made["additionalProperties"] = False if level == 0 else schema.get("additionalProperties", True) is not False
+    elif isinstance(schema.get("additionalProperties"), dict):
+        made["additionalProperties"] = _planner_grammar(schema["additionalProperties"], root, level + 1)
+    if isinstance(schema.get("items"), dict):
+        made["items"] = _planner_grammar(schema["items"], root, level + 1)
+    return made if top or not made else _planner_or_reference(made)
+
+
+def _planner_or_reference(made: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a value or of a reference to one; free text can be a reference already. Pure."""
+    if made.get("type") == "string" and not {"enum", "pattern", "format", "maxLength"} & made.keys():
+        return made
+    if list(made) in (["anyOf"], ["anyOf", "description"], ["description", "anyOf"]):
+        return dict(made, anyOf=made["anyOf"] + [PLANNER_REFERENCE])
+    return {"anyOf": [made, PLANNER_REFERENCE]}
+
+
+def _planner_prompt(request: PlanRequest) -> str:
+    """Return the instructions for a model. Pure."""
+    lines = [
+        "Turn the user's request into a plan: calls of the commands below, and nothing else.",
+        'Answer with one JSON object {"plan": [{"tool": NAME, "args": {...}}]} and no other text.',
+        "Give only arguments that the command lists; leave out an optional one that the user does not mention.",
+        "Copy names and texts exactly as the user wrote them.",
+        'A later step may use an earlier result: give the earlier step "output": "$name" and write "$name.field" as '
+        'the argument. A text that begins with $ is written with $$.',
+        'Answer {"plan": []} when no command fits, when a required value is missing, when the user asks not to do '
+        "something, or when the request is no request.",
+    ]
+    if request.now:
+        import datetime
+
+        lines.append(f"Now it is {datetime.datetime.fromtimestamp(request.now):%A %Y-%m-%d %H:%M}.")
+    lines += ["", "Commands:"]
+    for tool in request.tools:
+        hint = request.hints.get(tool["name"], {})
+        mark = " (destructive)" if tool["destructive"] else ""
+        lines += ["", f"{tool['name']}{mark}: {_planner_line(tool['description'])}"]
+        if hint.get("keywords"):
+            lines.append("  also: " + ", ".join(map(_planner_line, hint["keywords"])))
+        schema = tool["input"]
+        for name, part in schema.get("properties", {}).items():
+            need = "required" if name in schema.get("required", ()) else "optional"
+            text = _planner_line(str(part.get("description", ""))) if isinstance(part, dict) else ""
+            lines.append(f"  {name}: {_planner_type(part, schema)}, {need}" + (f" -- {text}" if text else ""))
+    return "\n".join(lines) + "\n"
+
+
+def _planner_line(text: str) -> str:
+    return _env_human(" ".join(text.split()))
+
+
+def _planner_type(schema: Any, root: Any, level: int = 0) -> str:
+    """Return what a prompt says of a value: its type, choices and bounds. Pure."""
+    leaves = _planner_leaves(schema, root)
+    words = []
+    for leaf in leaves:
+        if "enum" in leaf:
+            values = [_json_dumps(value) for value in leaf["enum"][:PLANNER_CHOICES_SHOWN]]
+            more = len(leaf["enum"]) - len(values)
+            words.append("one of " + ", ".join(values) + (f" and {more} more like these" if more else ""))
+        elif leaf.get("type") == "array":
+            inner = _planner_type(leaf["items"], root, level + 1) if "items" in leaf and level < PLANNER_LEVELS else ""
+            words.append("array" + (f" of ({inner})" if inner else ""))
+        elif leaf.get("type") != "null":
+            kind = str(leaf.get("format") or leaf.get("type") or "any")
+            bounds = [f"{sign} {leaf[key]}" for key, sign in (
+                ("minimum", ">="), ("maximum", "<="), ("minLength", "length >="), ("maxLength", "length <="),
+                ("pattern", "matching")) if key in leaf]
+            words.append(" ".join([kind, *bounds]))
+    return " or ".join(dict.fromkeys(words)) or "null"
+
+
+def _planner_leaves(schema: Any, root: Any) -> list[dict[str, Any]]:
+    """Return the alternatives of a value's schema, null left out. Pure."""
+    leaves = []
+    for leaf in _types_leaves(schema, root):
+        kinds = leaf.get("type")
+        if isinstance(kinds, list):
+            kinds = [kind for kind in kinds if kind != "null"]
+            leaf = dict(leaf, type=kinds[0] if len(kinds) == 1 else kinds or "null")
+        if leaf.get("type") != "null":
+            leaves.append(leaf)
+    return leaves
+
+
+# Evaluation
+
+
+def evaluate(app: Any, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Measure how well an application's planner understands sentences; nothing is ever executed.
+
+    rows: {"utterance" or "utterances", "plan": [{"tool", "args", "output"?}] or "refuse": True, "now"?: ISO 8601}.
+    A plan is exact when its tools and all arguments are those of the row, with defaults filled in; names of outputs do
+    not matter. app needs plan(utterance, now=seconds) and check(envelope). A refusal of any kind counts as refused.
+
+    Returns counts (rows, exact, refused, missed, wrong, acted, destructive), rates (accuracy, bad), commands (name ->
+    asked, exact), confusions, codes of refusals, failures, seconds (median, worst), and text, the same for people.
+    Raises: BAD_REQUEST for a row that is none, or whose own plan the application refuses.
+    """
+    import time
+
+    counts = dict.fromkeys(("rows", "plans", "exact", "refused", "missed", "wrong", "acted", "destructive"), 0)
+    commands: dict[str, list[int]] = {}
+    confusions: dict[str, int] = {}
+    codes: dict[str, int] = {}
+    failures, seconds = [], []
+    for number, row in enumerate(rows, 1):
+        utterances, wanted, now = _planner_row(app, row, number)
+        for utterance in utterances:
+            began = time.perf_counter_ns()
+            got, code = _planner_outcome(app, utterance, now)
+            seconds.append((time.perf_counter_ns() - began) / PLANNER_NANOSECONDS)
+            kind = _planner_verdict(wanted, got)
+            counts["rows"] += 1
+            counts["plans"] += bool(wanted)
+            counts[kind] += 1
+            if code:
+                codes[code] = codes.get(code, 0) + 1
+            name = wanted[0][0] if wanted else "(refuse)"
+            tally = commands.setdefault(name, [0, 0])
+            tally[0] += 1
+            tally[1] += kind in ("exact", "refused")
+            if kind in ("wrong", "acted", "missed"):
+                counts["destructive"] += any(step[2] for step in got)
+                pair = f"{name} -> {got[0][0] if got else '(refuse)'}"
+                confusions[pair] = confusions.get(pair, 0) + 1
+                failures.append({"kind": kind, "utterance": utterance, "wanted": [list(step[:2]) for step in wanted],
+                                 "got": [list(step[:2]) for step in got]})
+    seconds.sort()
+    report: dict[str, Any] = dict(counts, commands={name: {"asked": tally[0], "exact": tally[1]}
+                                                    for name, tally in sorted(commands.items())})
+    report["accuracy"] = counts["exact"] / (counts["plans"] or 1)
+    report["bad"] = (counts["wrong"] + counts["acted"]) / (counts["rows"] or 1)
+    report["seconds"] = {"median": seconds[len(seconds) // 2], "worst": seconds[-1]} if seconds else {}
+    report.update(confusions=confusions, codes=codes, failures=failures)
+    report["text"] = _planner_report(report)
+    return report
+
+
+def _planner_row(app: Any, row: Any, number: int) -> tuple[list[str], list[Any], float | None]:
+    """Return the sentences of a row, its plan as _planner_shape gives it, and its time. Raises: BAD_REQUEST."""
+    import datetime
+
+    try:
+        utterances = list(row["utterances"]) if "utterances" in row else [row["utterance"]]
+        if not all(isinstance(utterance, str) for utterance in utterances) or ("plan" in row) == ("refuse" in row):
+            raise ValueError
+        now = None
+        if "now" in row:
+            moment = datetime.datetime.fromisoformat(row["now"].replace("Z", "+00:00"))
+            now = moment.timestamp()
+        plan = row.get("plan", [])
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        raise Error("BAD_REQUEST", f'row {number} is no row: give "utterance" and either "plan" or "refuse": true, '
+                    'and perhaps "now" in ISO 8601') from None
+    try:
+        return utterances, _planner_shape(app.check({"plan": plan})) if plan else [], now
+    except Error as error:
+        raise Error("BAD_REQUEST", f"the plan of row {number} is refused: {error.message}") from None
+
+
+def _planner_outcome(app: Any, utterance: str, now: float | None) -> tuple[list[Any], str]:
+    """Return the plan that an application makes of a sentence as _planner_shape gives it, or why it makes none."""
+    try:
+        plan = app.plan(utterance) if now is None else app.plan(utterance, now=now)
+    except Error as error:
+        return [], error.code
+    return (_planner_shape(plan), "") if len(plan) else ([], "NOT_FOUND")
+
+
+def _planner_shape(plan: Any) -> list[Any]:
+    """Return (tool, arguments with defaults, destructive) of every step, outputs named by the step. Pure."""
+    names: dict[str, str] = {}
+    shaped = []
+    for index, step in enumerate(plan):
+        args = {field.name: field.default for field in step.command.fields if field.default is not TYPES_ABSENT}
+        args.update(_json_copy(step.args))
+        for place, _, name, path in step.refs:
+            _call_put(args, place, ["$", names.get(name, name), *path])
+        if step.output is not None:
+            names[step.output] = str(index)
+        shaped.append((step.tool, args, bool(step.command.destructive)))
+    return shaped
+
+
+def _planner_verdict(wanted: Sequence[Any], got: Sequence[Any]) -> str:
+    """Return exact, refused (rightly), missed (refused wrongly), wrong, or acted (where it should refuse). Pure."""
+    if not got:
+        return "missed" if wanted else "refused"
+    if not wanted:
+        return "acted"
+    same = len(wanted) == len(got) and all(
+        one[0] == other[0] and _json_key(one[1]) == _json_key(other[1]) for one, other in zip(wanted, got))
+    return "exact" if same else "wrong"
+
+
+def _planner_report(report: Mapping[str, Any]) -> str:
+    """Return an evaluation as a person reads it. Pure."""
+    refusals = report["rows"] - report["plans"]
+    lines = [
+        f"{report['exact']} of {report['plans']} plans are exact ({report['accuracy']:.0%}), "
+        f"{report['refused']} of {refusals} refusals are right",
+        f"{report['missed']} refused that could have been planned; {report['wrong']} planned wrongly, "
+        f"{report['acted']} planned that should have been refused ({report['bad']:.1%} of all), "
+        f"{report['destructive']} of them destructive",
+    ]
+    if report["seconds"]:
+        lines.append("time: median {median:.4f} s, worst {worst:.4f} s".format(**report["seconds"]))
+    lines += ["", "by command (exact of asked):"]
+    lines += [f"  {name:20} {tally['exact']:4} of {tally['asked']}" for name, tally in report["commands"].items()]
+    if report["confusions"]:
+        lines += ["", "confusions (wanted -> got):"]
+        ranked = sorted(report["confusions"].items(), key=lambda item: (-item[1], item[0]))
+        lines += [f"  {count:4}  {pair}" for pair, count in ranked[:PLANNER_SHOWN_ROWS]]
+    for kind in ("wrong", "acted", "missed"):
+        rows = [failure for failure in report["failures"] if failure["kind"] == kind]
+        lines += ["", f"{kind}:"] if rows else []
+        for failure in rows[:PLANNER_SHOWN_ROWS]:
+            lines.append("  " + _json_show(failure["utterance"], PLANNER_SHOWN_CHARACTERS))
+            lines += [f"    {side}: {_json_show(failure[side], PLANNER_SHOWN_CHARACTERS)}" for side in ("wanted", "got")
+                      if failure[side]]
+    return _env_human("\n".join(lines), lines=True) + "\n"
+# endregion PLANNER
+
+
+# region LEXICAL -- LexicalPlanner: plans without a model
+# needs: LIMITS JSON SCHEMA TYPES PLAN WORDS PLANNER
+# The default planner needs no model. For every command it reads the sentence as if that command were meant:
+#
+#     tokens    words, marks, quoted texts, --options, key=value
+#     spans     what has a type whatever the command: numbers, dates, times, paths, addresses
+#     clauses   a slot of the command, its value, and the words that tie the two ("priority high", "before May 1")
+#     text      the rest, for the one slot of free text, between the words before and the clauses after it
+#     words     every other word must be one of the command's own, or one that carries no meaning
+#
+# A reading counts only if no required slot is empty and no word is left over; the best is taken if it leads by enough.
+# Else the plan is empty. What words mean comes from the registry, and from tables of common English.
+
+#: Words of very general acts: each row stands for one act, so that "drop" finds a command that says "delete".
+LEXICAL_ACTS = (
+    "show list display get print view see give tell fetch which details detail info information describe",
+    "delete remove drop erase discard rid untag unset",
+    "create add make new put insert generate build",
+    "change edit update modify alter set",
+    "rename retitle name call",
+    "finish complete done close finished completed",
+    "remember remind",
+    "find search look lookup filter match",
+    "count many number total",
+    "status state progress far",
+    "progress finished done ready",
+    "export backup dump save",
+    "import restore load",
+    "convert translate transform",
+    "stats statistics summary summarise summarize overview",
+    "until till",
+)
+#: The same for things.
+LEXICAL_THINGS = ("all everything", "picture image photo photograph", "folder directory")
+#: Acts that bring something new into being: what they make must be what the command makes.
+LEXICAL_MAKING = frozenset("create make new build insert put generate".split())
+#: Words without a meaning of their own. Words that turn a meaning (not, or, but, after, if, why) are never here.
+LEXICAL_IDLE = frozenset(
+    "a an the this these that those it its i i'd i'm i've me my mine we us our is are was were "
+    "be been do does did has had having got yet already still there here some any please kindly hey hi ok okay so well "
+    "just also too thanks thank can could would will let let's lets 's want need like of to in on at with as by for "
+    "from into onto and & which what what's whats all every everything each entire whole number no. # right "
+    "currently really how which only exactly ones".split()
+)
+#: Words that turn a meaning round: they are never explained by standing in a help text.
+LEXICAL_TURNING = frozenset("or but not no if unless without except than nor neither instead rather left".split())
+LEXICAL_VAGUE = frozenset("something anything stuff things thing one ones more else somebody someone".split())
+LEXICAL_REQUESTS = frozenset(
+    "show give tell get display print see view know check look list fetch want details detail info information".split()
+)
+LEXICAL_BREAKS = frozenset(". ; ? ! or but instead actually unless rather no".split())
+LEXICAL_LIGHT = frozenset("set make mark put have".split())
+#: Words without a meaning after one other word alone.
+LEXICAL_PAIRS = frozenset((
+    ("can", "you"), ("could", "you"), ("would", "you"), ("will", "you"), ("thank", "you"), ("look", "up"),
+))
+LEXICAL_ARTICLES = frozenset("a an the my this that some new another following our".split())
+LEXICAL_LOOSE = frozenset("in from at on for with by to into under on after since until about like inside".split())
+LEXICAL_BEFORE = frozenset("with at the a an its in".split())
+LEXICAL_TIES = frozenset(
+    "named called of is are to at as = : number no no. # be in with the a an for by on from ' into was".split()
+)
+LEXICAL_TEXT_LEADS = frozenset("to called named titled : that for saying of showing with reading about as =".split())
+LEXICAL_HAVE = frozenset("i have need must should following to".split())
+LEXICAL_ORDERS = frozenset("finish complete close".split())
+LEXICAL_NAMING = frozenset("rename retitle called named titled name call".split())
+LEXICAL_NEGATIONS = frozenset(
+    "not never don't dont doesn't cannot can't won't shouldn't mustn't stop avoid cancel unless refrain nobody nothing "
+    "neither nor instead rather except didn't isn't wasn't aren't abort undo".split()
+)
+#: How a question about the program itself, or about what should be done, begins.
+LEXICAL_ABOUT = (
+    "how are you", "how is it", "how do", "how to", "how can", "how should", "how would", "how does", "how could",
+    "how did", "how come", "what can", "what do", "what does", "what did", "what if", "what should", "what would",
+    "what happens", "what commands", "what kind", "what is a", "what is an", "what 's a", "why", "who", "whose",
+    "should", "may i", "can i", "could i", "do i", "did", "does", "would it", "is it", "explain", "help", "if", "when",
+    "where", "suppose", "are you", "do you", "have you", "will it",
+)
+LEXICAL_ABOUT_MINE = ("what do i have", "what have i", "do i have", "what did i")  # these ask for data all the same
+LEXICAL_GREETINGS = frozenset("hey hi hello ok okay so well and but then also just now".split())
+LEXICAL_WANTS = ("can you", "could you", "would you", "will you", "please", "i want", "i need", "i'd", "i would")
+LEXICAL_QUESTIONS = frozenset("what what's whats which how is are was were does do when where who has have".split())
+#: Words that tie a value to a parameter: word of the parameter's name -> what may stand before the value.
+LEXICAL_PREPOSITIONS = {
+    "from": "from since between", "start": "from since between starting", "begin": "from since", "since": "since from",
+    "source": "from of", "src": "from", "old": "from", "to": "to into", "end": "to until till and ending",
+    "until": "until till to", "target": "to into", "dest": "to into", "destination": "to into", "new": "to as",
+    "before": "before earlier", "after": "after since", "due": "due by on before until for deadline",
+    "deadline": "by on until", "folder": "in inside under within from below",
+    "directory": "in inside under within from below", "dir": "in inside under within from below", "tz": "in at for",
+    "zone": "in at for", "timezone": "in at for", "place": "in at", "city": "in at", "location": "in at",
+    "fmt": "as in format", "format": "as in", "unit": "in", "size": "at of by", "with": "with", "by": "by", "on": "on",
+    "date": "on", "day": "on", "tag": "with tagged", "tags": "with tagged labelled labeled", "label": "with",
+    "labels": "with", "status": "with", "name": "called named", "title": "called named titled", "value": "of",
+    "query": "in for matching containing like about with named called contain contains include including",
+    "at": "at", "time": "at", "priority": "with at to", "output": "to into", "input": "from",
+}
+LEXICAL_WAYS = frozenset("from to start end begin until since source src target dest destination before after".split())
+LEXICAL_STARTS = frozenset("from start begin since source src".split())
+LEXICAL_NAME_WORDS = {
+    "tz": "zone", "fmt": "format", "dir": "directory", "src": "source", "num": "number", "id": "number",
+}
+#: How surely words tie a value to a slot, and what a slot filled in that way adds to a reading.
+LEXICAL_BARE, LEXICAL_SAID, LEXICAL_NEAR, LEXICAL_NOUN, LEXICAL_WAY, LEXICAL_NAME, LEXICAL_OPTION = range(1, 8)
+LEXICAL_TEXT_ADDS = 0.5  # a free text takes anything, so it says little
+LEXICAL_ADDS = (0, 0.7, 1.0, 1.5, 2.0, 2.0, 2.0, 2.0)
+LEXICAL_TAILS = (  # what may follow a free text without being part of it
+    "to my list", "to the list", "on my list", "on the list", "in my list", "for me",
+    "please", "thanks", "thank you", "in the name", "in their name", "in their names", "in its name", "if you can",
+)
+LEXICAL_POINTERS = frozenset("it that this them".split())  # what a second step calls the result of the first
+
+
+class LexicalPlanner(Planner):
+    """Plan without a model, from the words of names, keywords, help, parameters and choices alone; English.
+
+    It prefers to give up: an empty plan where a value is missing, a word stays unexplained, the sentence forbids,
+    asks about the program, or fits two commands. One object serves one application and keeps what it learnt of it.
+    """
+
+    def __init__(self) -> None:
+        self._tools: list[Any] = []
+        self._hints: dict[str, Any] = {}
+        self._known: list[Any] = []
+
+    def propose(self, request: PlanRequest) -> str:
+        """Return the text of a plan of one or two steps, or of an empty one. Pure but for what it keeps."""
+        if self._tools != request.tools or self._hints != request.hints:
+            self._known = _lexical_learn(request)
+            self._tools, self._hints = request.tools, request.hints
+        tokens = _lexical_split(self._known, _words_tokens(request.utterance))
+        steps = _lexical_plan(self._known, tokens, request.now) if tokens else []
+        return _json_dumps({"plan": steps})
+
+
+def _lexical_learn(request: PlanRequest) -> list[Any]:
+    """Return what is known of every tool: its words with their weights, and its slots. Pure."""
+    import math
+    from types import SimpleNamespace
+
+    acts = _lexical_acts()
+    known: list[Any] = []
+    for tool in request.tools:
+        hint = request.hints.get(tool["name"], {})
+        made = SimpleNamespace(
+            name=tool["name"], destructive=bool(tool["destructive"]), readonly=hint.get("readonly") is True,
+            schema=tool["input"], output=hint.get("output"), judge=None, words={}, strong=set(), verbs=set(),
+            nouns=set(), slots=[], acts=acts,
+        )
+        described = _words_of(tool["description"])
+        keywords = [word for text in hint.get("keywords", ()) for word in _words_of(text)]
+        own = _words_of(tool["name"])
+        made.slots = _lexical_slots(tool["input"])
+        parts = [(1.0, described), (3.0, keywords), (4.0, own)]
+        parts[:0] = [(0.5, [*slot.names, *slot.nouns]) for slot in made.slots]
+        parts[:0] = [(1.0, list(slot.choices)) for slot in made.slots if len(slot.choices) <= PLANNER_CHOICES_SHOWN]
+        for weight, words in parts:
+            for word in words:
+                if word not in LEXICAL_TURNING and (word not in LEXICAL_IDLE or weight > 1):
+                    made.words[_words_stem(word)] = weight
+        made.words[_words_stem(tool["name"])] = 4.0
+        made.strong = {_words_stem(word) for word in [tool["name"], *own, *keywords]}
+        made.verbs = made.strong | {_words_stem(word) for word in described[:1]}
+        made.nouns = {_words_stem(word) for word in described[1:6] if word not in LEXICAL_IDLE}
+        known.append(made)
+    for made in known:  # the same act under another word counts a little less
+        for stem in list(made.words):
+            for other in acts.get(stem, ()):
+                if made.words[stem] >= 1:
+                    made.words.setdefault(other, made.words[stem] * LEXICAL_KIN_PART)
+        made.near = {other for stem in made.verbs for other in acts.get(stem, ())} | made.verbs
+        made.nouns |= {other for stem in made.nouns for other in acts.get(stem, ())}
+    things = frozenset(stem for made in known for slot in made.slots for stem in slot.stems)
+    for made in known:
+        made.things = things
+        made.others = frozenset(stem for other in known if other is not made for stem in other.strong)
+    many = len(known)
+    for stem in {stem for made in known for stem in made.words}:
+        holders = [(made, made.words[stem]) for made in known if stem in made.words]
+        for made, weight in holders:  # a word says less where it means as much to other commands
+            rivals = sum(other * 2 >= weight for _, other in holders)
+            made.words[stem] = weight * math.log(1 + many / rivals) / math.log(1 + many)
+    return known
+
+
+def _lexical_acts() -> dict[str, frozenset[str]]:
+    """Return stem -> the stems of words for the same act. Pure."""
+    acts: dict[str, frozenset[str]] = {}
+    for row in LEXICAL_ACTS + LEXICAL_THINGS:
+        stems = frozenset(map(_words_stem, row.split()))
+        for stem in stems:
+            acts[stem] = acts.get(stem, frozenset()) | stems
+    return acts
+
+
+#: kind -> what people call any value of it.
+LEXICAL_KIND_WORDS = {
+    "date": "date day", "datetime": "date time", "time": "time", "path": "file path", "email": "email address",
+    "integer": "number",
+}
+#: format of a text -> the kind of span that fills it.
+LEXICAL_SPANS = {
+    "date": "date", "date-time": "datetime", "iso-date-time": "datetime", "time": "time", "iso-time": "time",
+    "email": "email", "path": "path",
+}
+LEXICAL_PROBES = (("date", "2026-05-04"), ("datetime", "2026-05-04T10:00"), ("time", "10:00"), ("email", "a@b.example"))
+
+
+def _lexical_slots(schema: Mapping[str, Any]) -> list[Any]:
+    """Return what is known of every argument: kinds of value, words, prepositions, choices. Pure."""
+    slots = []
+    for name, part in schema.get("properties", {}).items():
+        slot = _lexical_slot(name, part, schema)
+        required = name in schema.get("required", ())
+        # An array that neither is required nor has a default collects *args: without one there is nothing to do.
+        slot.needed = required or slot.many and isinstance(part, dict) and "default" not in part
+        slot.empty = not required and isinstance(part, dict) and part.get("default", 0) is None
+        slots.append(slot)
+    return slots
+
+
+def _lexical_slot(name: str, part: Any, root: Any) -> Any:
+    """Return what is known of one argument, from its schema and its help. Pure."""
+    from types import SimpleNamespace
+
+    leaves = _planner_leaves(part, root)
+    many = bool(leaves) and all(leaf.get("type") == "array" for leaf in leaves)
+    if many:
+        leaves = [inner for leaf in leaves for inner in _planner_leaves(leaf.get("items", True), root)]
+    kinds: set[str] = set()
+    choices: dict[str, Any] = {}
+    for leaf in leaves:
+        literals = leaf.get("enum", [leaf["const"]] if "const" in leaf else None)
+        kind = leaf.get("type")
+        if literals is not None:
+            choices.update((str(value), value) for value in literals if isinstance(value, (str, int, float)))
+        elif kind in ("integer", "number", "boolean"):
+            kinds.add(kind)
+        elif kind == "string":
+            kinds.update(_lexical_text_kinds(leaf, root))
+    help_text = str(part.get("description", "")) if isinstance(part, dict) else ""
+    words = _words_of(name)
+    slot = SimpleNamespace(
+        name=name, kinds=kinds, many=many, needed=False, judge=None, schema=part, root=root, choices={}, others=[],
+        names=[*words, *(LEXICAL_NAME_WORDS[word] for word in words if word in LEXICAL_NAME_WORDS)], nouns=[],
+        stems=frozenset(), ties=frozenset(), first=bool(LEXICAL_STARTS & set(words)),
+    )
+    alternatives, plain = _lexical_alternatives(help_text)
+    slot.nouns = [word for word in _words_of(plain) if word not in LEXICAL_IDLE]
+    slot.nouns += [word for kind in sorted(kinds) for word in LEXICAL_KIND_WORDS.get(kind, "").split()]
+    slot.choices = _lexical_choices(choices, alternatives)
+    slot.others = [phrase.split() for phrases in alternatives.values() for phrase in phrases] if not choices else []
+    slot.name_stems = frozenset(map(_words_stem, slot.names)) - {"from", "to", "onli"}
+    slot.stems = slot.name_stems | frozenset(map(_words_stem, slot.nouns))
+    way = [word for word in words if word in LEXICAL_WAYS]
+    slot.way = bool(way)  #: from something or to something: its preposition says more than any noun
+    slot.ties = frozenset(tie for word in way or words for tie in LEXICAL_PREPOSITIONS.get(word, "").split())
+    return slot
+
+
+def _lexical_text_kinds(leaf: Mapping[str, Any], root: Any) -> set[str]:
+    """Return the kinds of span that a text can be filled with; "word" for a pattern, "text" for anything. Pure."""
+    if leaf.get("format") in LEXICAL_SPANS:
+        return {LEXICAL_SPANS[leaf["format"]]}
+    if "pattern" not in leaf:
+        return {"text"}
+    judge = Validator(leaf)
+    if judge.is_valid("home") or judge.is_valid("HOME"):
+        return {"word"}
+    return {kind for kind, text in LEXICAL_PROBES if judge.is_valid(text)} or {"word"}
+
+
+def _lexical_alternatives(text: str) -> tuple[dict[str, list[str]], str]:
+    """Return the phrases that a help text gives in parentheses after a word, and the text without them. Pure.
+
+    >>> _lexical_alternatives("iso, unix (epoch, seconds since 1970)")[0]
+    {'unix': ['epoch', 'seconds since 1970']}
+    """
+    found: dict[str, list[str]] = {}
+    plain = ""
+    while "(" in text and ")" in text[text.index("(") :]:
+        before, _, rest = text.partition("(")
+        inside, _, text = rest.partition(")")
+        words = before.split()
+        plain += before
+        if words:
+            phrases = inside.replace("'s", " 's").split(",")
+            found[words[-1].lower()] = [" ".join(phrase.lower().split()) for phrase in phrases]
+    return found, plain + text
+
+
+def _lexical_choices(choices: Mapping[str, Any], alternatives: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return first word -> [(all words, value)] of every way to say a choice, but for what fits two of them. Pure."""
+    ways: dict[tuple[str, ...], list[Any]] = {}
+    acts = _lexical_acts() if len(choices) <= PLANNER_CHOICES_SHOWN else {}
+    for text, value in choices.items():
+        exact = tuple(text.lower().split())
+        last = tuple(_words_of(text.rpartition("/")[2]))
+        spellings = {exact, last, tuple(_words_of(text)), (exact[-1].rpartition("/")[2],) if exact else ()}
+        spellings.update(tuple(phrase.split()) for phrase in alternatives.get(text.lower(), ()))
+        if len(last) == 1:
+            spellings.update((other,) for other in acts.get(_words_stem(last[0]), ()))
+            spellings.add((_words_stem(last[0]),))
+        for words in spellings - {()}:
+            ways.setdefault(words, []).append(value)
+    index: dict[str, list[tuple[tuple[str, ...], Any]]] = {}
+    for words, values in ways.items():
+        if len(values) == 1:
+            index.setdefault(words[0], []).append((words, values[0]))
+    for entries in index.values():
+        entries.sort(key=lambda entry: -len(entry[0]))
+    return index
+
+
+def _lexical_split(known: Sequence[Any], tokens: list[Any]) -> list[Any]:
+    """Return the tokens with "high-priority" as two words, where that is a choice and the name of its slot. Pure."""
+    from types import SimpleNamespace
+
+    slots = [slot for tool in known for slot in tool.slots if slot.choices]
+    made = []
+    for at, token in enumerate(tokens):
+        if token.low == "what" and _words_low(tokens, at + 1) not in LEXICAL_IDLE | {""}:
+            token.stem = "which"  # what tasks, as against what is
+        left, dash, right = token.low.partition("-")
+        if dash and any(left in slot.choices and _words_stem(right) in slot.name_stems for slot in slots):
+            about, cut = token.__dict__, token.start + len(left)
+            made.append(SimpleNamespace(**dict(about, text=left, low=left, stem=_words_stem(left), end=cut)))
+            token = SimpleNamespace(**dict(about, text=right, low=right, stem=_words_stem(right), start=cut + 1))
+        made.append(token)
+    return made
+
+
+# Clauses: a slot, a value, and the words that tie them
+
+
+def _lexical_clauses(tool: Any, tokens: Sequence[Any], spans: Sequence[Any]) -> list[Any]:
+    """Return every way to fill a slot from a part of the sentence, the surest first. Pure."""
+    from types import SimpleNamespace
+
+    found: list[Any] = []
+    numeric = {span.first for span in spans if span.kind in ("int", "num")}
+    said = {token.stem for token in tokens if not token.quoted}
+
+    def offer(slot: Any, value: Any, first: int, end: int, strength: int = 0, lead: int = -1) -> None:
+        """Add a clause; without a strength, by the words that stand around the value."""
+        lead, stop = lead if lead >= 0 else first, end
+        if not strength:
+            lead, stop, strength = _lexical_tie(slot, tokens, first, end, bool(slot.name_stems & said))
+            if tool.destructive and (strength < LEXICAL_NEAR and slot.way or any(
+                    token.low in LEXICAL_LOOSE - slot.ties for token in tokens[max(lead - 1, 0) : first])):
+                return  # "in", "on", "from": what is destroyed must be named plainly
+        if tool.destructive and isinstance(value, str) and value[-1:] == "/":
+            return  # a folder is more than a person thinks of
+        fits = _lexical_fits(slot, value)
+        if fits or strength >= LEXICAL_NOUN:
+            found.append(SimpleNamespace(slot=slot, value=value if fits else TYPES_ABSENT, first=first, end=end,
+                                         lead=lead, stop=stop, strength=strength))
+
+    for slot in tool.slots:
+        _lexical_offer_options(slot, tokens, offer)
+        if "boolean" in slot.kinds:
+            _lexical_offer_switch(slot, tokens, tool.acts, offer)
+        if slot.choices:
+            for value, first, end in _lexical_find_choices(slot, tokens):
+                offer(slot, [value] if slot.many else value, first, end)
+        if slot.many:
+            _lexical_offer_numbers(slot, spans, tokens, offer)
+        else:
+            for span in spans:
+                if _lexical_takes(slot, span):
+                    offer(slot, span.value, span.first, span.end)
+        if {"word", "text", "path", "email"} & slot.kinds:
+            _lexical_offer_words(tool, slot, tokens, numeric, offer)
+    found.sort(key=lambda clause: (-clause.strength, clause.first - clause.end, clause.first))
+    return found
+
+
+def _lexical_fits(slot: Any, value: Any) -> bool:
+    """Tell whether a value is valid for a slot; its validator is made when it is first needed."""
+    if slot.judge is None:
+        schema = slot.schema
+        if isinstance(schema, dict) and "$defs" in slot.root:
+            schema = dict(schema, **{"$defs": slot.root["$defs"]})
+        slot.judge = Validator(schema, assert_formats=True)
+    return bool(slot.judge.is_valid(value))
+
+
+def _lexical_takes(slot: Any, span: Any) -> bool:
+    kind, kinds = span.kind, slot.kinds
+    if kind in ("int", "num"):
+        timed = bool({"date", "datetime", "time"} & kinds)  # a small number is no moment to anybody but a computer
+        fits = "number" in kinds or kind == "int" and "integer" in kinds
+        return fits and not (timed and abs(span.value) < LEXICAL_EPOCH_MIN)
+    return kind in kinds
+
+
+def _lexical_tie(slot: Any, tokens: Sequence[Any], first: int, end: int, mentioned: bool) -> tuple[int, int, int]:
+    """Return where a clause begins and ends with the words that tie a value to its slot, and how sure the tie is.
+
+    From nothing to its name beside the value: see LEXICAL_BARE and what follows it.
+    """
+    lead, stop, strength = first, end, LEXICAL_SAID if mentioned else LEXICAL_BARE
+    after = tokens[end] if end < len(tokens) else None
+    if after is not None and not after.quoted and after.stem in slot.stems:
+        stop, strength = end + 1, LEXICAL_NAME if after.stem in slot.name_stems else LEXICAL_NOUN
+    close = LEXICAL_WAY if slot.way else LEXICAL_NEAR
+    at = first - 1
+    while at >= 0 and at >= first - LEXICAL_TIE_TOKENS and not tokens[at].quoted:
+        token = tokens[at]
+        if token.low in slot.ties and strength < close:
+            lead, strength = at, close
+        if token.stem in slot.stems:
+            named = LEXICAL_NAME if token.stem in slot.name_stems else LEXICAL_NOUN
+            if named > strength:
+                lead, strength = at, named
+            break
+        if token.low not in LEXICAL_TIES and token.low not in slot.ties:
+            break
+        at -= 1
+    while strength >= LEXICAL_NOUN and lead > 0 and tokens[lead - 1].low in slot.ties | LEXICAL_BEFORE:
+        lead -= 1
+    return lead, stop, strength
+
+
+def _lexical_offer_options(slot: Any, tokens: Sequence[Any], offer: Callable[..., None]) -> None:
+    """Offer --name value, --no-name, name=value and name: value, as typed by somebody who knows the program."""
+    plain = slot.name.lower().replace("_", "-")
+    gathered: list[Any] = []
+    start = stop = -1
+    for at, token in enumerate(tokens):
+        if token.quoted or token.low.lstrip("-").replace("_", "-") not in (plain, "no-" + plain):
+            continue
+        dashed = token.low[:2] == "--"
+        equals = _words_low(tokens, at + 1) == "="
+        if "boolean" in slot.kinds and dashed and not equals:
+            offer(slot, not token.low[2:].startswith("no-"), at, at + 1, LEXICAL_OPTION)
+        elif (dashed or equals) and at + 1 + equals < len(tokens):
+            start, stop = (at if start < 0 else start), at + 2 + equals
+            word = tokens[at + 1 + equals]
+            parts = word.text.split(",") if slot.many and not word.quoted else [word.text]
+            gathered += [_lexical_typed(slot, part, word.quoted) for part in parts]
+            while slot.many and _words_low(tokens, stop) == "," and stop + 1 < len(tokens):
+                gathered.append(_lexical_typed(slot, tokens[stop + 1].text, tokens[stop + 1].quoted))
+                stop += 2
+            if not slot.many:
+                offer(slot, gathered[-1], at, stop, LEXICAL_OPTION)
+    if slot.many and gathered:
+        offer(slot, gathered, start, stop, LEXICAL_OPTION)
+
+
+def _lexical_typed(slot: Any, text: str, quoted: bool) -> Any:
+    """Return the value of an option, read as its slot wants it. Pure."""
+    if text in slot.choices and not quoted:
+        return slot.choices[text][0][1]
+    for kind in ("integer", "number", "boolean") if not quoted else ():
+        if kind in slot.kinds:
+            try:
+                return _types_read_text({"type": kind}, text, True)
+            except _TypesFault:
+                continue
+    return text
+
+
+def _lexical_offer_switch(
+    slot: Any, tokens: Sequence[Any], acts: Mapping[str, frozenset[str]], offer: Callable[..., None]
+) -> None:
+    """Offer true for a boolean that is named, false where no, not or without stands before it."""
+    name = [_words_stem(word) for word in slot.name.lower().replace("-", "_").split("_")]
+    near = acts.get(name[0], frozenset()) if len(name) == 1 else frozenset()
+    stems = [token.stem for token in tokens]
+    lows = [token.low for token in tokens]
+    for at in range(len(tokens)):
+        length = 0
+        if stems[at : at + len(name)] == name or stems[at : at + len(name)] == name[::-1] or stems[at] in near:
+            length = len(name)
+        elif len(name) > 1 and sorted(set(stems[at : at + len(name) + 1]) & set(name)) == sorted(name):
+            length = len(name) + 1  # only the date
+        for phrase in slot.others:
+            if lows[at : at + len(phrase)] == phrase and _words_low(tokens, at + len(phrase)) not in ("and", "or"):
+                length = max(length, len(phrase))
+        if length:
+            before = next((lows[place] for place in range(at - 1, max(at - 3, -1), -1)
+                           if lows[place] not in ("the", "any")), "")
+            negated = before in ("no", "not", "without")
+            offer(slot, not negated, at - negated, at + length, LEXICAL_NAME)
+
+
+def _lexical_find_choices(slot: Any, tokens: Sequence[Any]) -> list[tuple[Any, int, int]]:
+    """Return the choices that a sentence names, with their places; "all" only where nothing else is named."""
+    found, at = [], 0
+    while at < len(tokens):
+        token, step = tokens[at], 1
+        entries = slot.choices.get(token.low if not token.quoted else token.text.lower(), ())
+        entries = entries or (slot.choices.get(token.stem, ()) if not token.quoted else ())
+        if tokens[min(at + 1, len(tokens) - 1)].low.isdigit():
+            entries = ()  # "the timestamp 1750000000" names the number, "in timestamp form" the choice
+        if token.low in LEXICAL_ORDERS and token.low not in map(str, (value for _, value in entries)):
+            entries = ()  # "finish everything" is an order, "everything finished" a choice
+        for words, value in entries:
+            if len(words) == 1 or [_words_low(tokens, at + more) for more in range(len(words))] == list(words):
+                found.append((value, at, at + len(words)))
+                step = len(words)
+                break
+        at += step
+    better = [entry for entry in found if tokens[entry[1]].low not in ("all", "everything", "every")]
+    return better or found
+
+
+def _lexical_offer_numbers(slot: Any, spans: Sequence[Any], tokens: Sequence[Any], offer: Callable[..., None]) -> None:
+    """Offer runs of typed values with commas and "and" between them: tasks 1, 2 and 5."""
+    fitting = [span for span in spans if _lexical_takes(slot, span)]
+    at = 0
+    while at < len(fitting):
+        run = [fitting[at]]
+        while at + 1 < len(fitting):
+            between = [_words_low(tokens, place) for place in range(run[-1].end, fitting[at + 1].first)]
+            if not all(word in (",", "and", "&") or word in slot.nouns or _words_stem(word) in slot.stems
+                       for word in between):
+                break
+            at += 1
+            run.append(fitting[at])
+        offer(slot, [span.value for span in run], run[0].first, run[-1].end)
+        at += 1
+
+
+def _lexical_offer_words(
+    tool: Any, slot: Any, tokens: Sequence[Any], numeric: set[int], offer: Callable[..., None]
+) -> None:
+    """Offer words and quoted texts that follow the slot's name, or a preposition of a path: tagged home and garden."""
+    cues = slot.name_stems | {_words_stem(tie) for tie in slot.ties if tie not in LEXICAL_TIES | {"like"}}
+    path = bool({"path", "email"} & slot.kinds)
+    for at, token in enumerate(tokens):
+        if token.quoted:
+            if slot.kinds & {"text", "path"} and not slot.many:
+                offer(slot, token.text, at, at + 1)
+            continue
+        cued = token.stem in cues or path and token.low in slot.ties
+        if not cued or tool.destructive or "text" in slot.kinds and not slot.many:
+            continue
+        start = at + 1
+        while _words_low(tokens, start) in ("as", "with", ":", "=", "the", "of", "called", "named", "tag", "tags"):
+            start += 1
+        values, end = _lexical_list(tool, slot, tokens, start, numeric)
+        if values and (slot.many or len(values) == 1):
+            strength = LEXICAL_NAME if token.stem in cues else LEXICAL_NEAR
+            offer(slot, values if slot.many else values[0], start, end, strength, at)
+
+
+def _lexical_list(
+    tool: Any, slot: Any, tokens: Sequence[Any], start: int, numeric: set[int]
+) -> tuple[list[str], int]:
+    """Return the words that a place of the sentence lists for a slot, and the end of the list."""
+    values: list[str] = []
+    at, end = start, start
+    counts = any("integer" in other.kinds for other in tool.slots)
+    while at < len(tokens):
+        token = tokens[at]
+        known = token.stem in tool.words and not token.quoted
+        if token.mark or token.low in LEXICAL_IDLE - {"a", "i"} or token.low[:2] == "--" or known or (
+                counts and at in numeric) or not _lexical_fits(slot, [token.text] if slot.many else token.text):
+            break
+        values.append(token.text)
+        at = end = at + 1
+        if not slot.many:
+            break
+        while _words_low(tokens, at) in (",", "and", "&"):
+            at += 1
+        if at == end:
+            break
+    return values, end
+
+
+# Reading a sentence as one command
+
+
+def _lexical_read(tool: Any, said: Any) -> Any:
+    """Return the reading of a sentence as a call of one tool, None where it is no such call. Pure.
+
+    said: see _lexical_hear. A reading in which only a required value is missing counts, as a rival of the others.
+    """
+    tokens = said.tokens
+    stems = {token.stem for token in tokens if not token.quoted}
+    if said.asks and not tool.readonly:
+        return None
+    clauses = _lexical_clauses(tool, tokens, said.spans)
+    named = said.borrow and any(slot.needed and slot.name_stems & stems for slot in tool.slots)
+    if not stems & tool.near and not named and not any(clause.strength >= LEXICAL_NOUN for clause in clauses):
+        return None
+    texts = [slot for slot in tool.slots if "text" in slot.kinds and not slot.many]
+    needed = [slot for slot in texts if slot.needed]
+    if len(needed) > 1:
+        return None
+    reading = None
+    if not needed or any(clause.slot is needed[0] and clause.strength == LEXICAL_OPTION for clause in clauses):
+        reading = _lexical_settle(tool, said, clauses, None, (0, 0))
+    for slot in (needed or texts) if reading is None else ():
+        place = _lexical_text(tool, slot, tokens, clauses)
+        if place is not None:
+            reading = _lexical_settle(tool, said, clauses, slot, place)
+        if reading is not None:
+            break
+    return reading if reading is not None or not needed else _lexical_settle(tool, said, clauses, None, (0, 0))
+
+
+def _lexical_settle(tool: Any, said: Any, clauses: Sequence[Any], text: Any, place: tuple[int, int]) -> Any:
+    """Return the reading with the surest clauses taken and every other word explained, else None. Pure.
+
+    text: the slot of free text, which the tokens of place fill.
+    """
+    from types import SimpleNamespace
+
+    tokens, args, taken = said.tokens, {}, set(range(*place))
+    if text is not None:
+        args[text.name] = _lexical_source(tokens, *place)
+        if not _lexical_fits(text, args[text.name]):
+            return None
+    heard = {token.stem for at, token in enumerate(tokens) if not token.quoted and not place[0] <= at < place[1]}
+    used = _lexical_choose(tool, clauses, args, taken, heard)
+    if used is None:
+        return None
+    for clause in used:
+        taken.update(range(clause.lead, clause.stop))
+    lead = place[0] - 1
+    while text is not None and lead > 0 and tokens[lead].low in LEXICAL_TEXT_LEADS | LEXICAL_HAVE:
+        taken.add(lead)
+        lead -= 1
+    rest = [at for at in range(len(tokens)) if at not in taken]
+    rest = _lexical_fill_tail(tool, tokens, rest, args)
+    if not all(_lexical_explains(tool, tokens, at) for at in rest) or _lexical_dangles(tool, tokens, rest, args):
+        return None
+    if not _lexical_acts_on(tool, tokens, used, heard, place):
+        return None
+    _lexical_fill_today(tool, said, used, args)
+    borrowed = _lexical_borrow(tool, args, said.borrow)
+    score = sum(tool.words.get(stem, 0) for stem in heard) + sum(LEXICAL_ADDS[each.strength] for each in used)
+    args = {slot.name: args[slot.name] for slot in tool.slots if slot.name in args}
+    missing = _lexical_missing(tool, tokens, {**args, **borrowed})
+    score += LEXICAL_TEXT_ADDS * (text is not None) + bool(borrowed)
+    return SimpleNamespace(tool=tool, args=args, score=score, borrowed=borrowed, place=place, missing=missing)
+
+
+def _lexical_missing(tool: Any, tokens: Sequence[Any], args: Mapping[str, Any]) -> str:
+    """Return why a call is not complete, "" when it is: "named" where the sentence speaks of what is missing."""
+    missing = [slot for slot in tool.slots if slot.needed and slot.name not in args]
+    if missing:
+        lows = {token.low for token in tokens if not token.quoted}
+        return "named" if any(word in lows for slot in missing for word in [*slot.names, *slot.nouns]) else "silent"
+    changes = [slot for slot in tool.slots if slot.empty]
+    if not tool.readonly and len(changes) > 1 and not any(slot.name in args for slot in changes):
+        return "named"  # to change nothing is no change
+    naming = any(token.low in LEXICAL_NAMING for token in tokens if not token.quoted)
+    named = [slot for slot in tool.slots if slot.ties & LEXICAL_NAMING]
+    return "named" if naming and named and not any(slot.name in args for slot in named) else ""
+
+
+def _lexical_fill_today(tool: Any, said: Any, used: Sequence[Any], args: dict[str, Any]) -> None:
+    """Fill the open end of a stretch of time: since a day means up to today, until a day means from today."""
+    timed = [slot for slot in tool.slots if "date" in slot.kinds and slot.needed]
+    given = [slot for slot in timed if slot.name in args]
+    if len(timed) != 2 or len(given) != 1:
+        return
+    lows = {token.low for token in said.tokens}
+    word = ("since",) if given[0].first else ("until", "till")
+    if lows & set(word):
+        other = timed[1] if timed[0] is given[0] else timed[0]
+        args[other.name] = said.today
+
+
+def _lexical_choose(
+    tool: Any, clauses: Sequence[Any], args: dict[str, Any], taken: set[int], heard: set[str]
+) -> list[Any] | None:
+    """Take the surest clauses that do not overlap, into args; None where one contradicts another or is invalid."""
+    used: list[Any] = []
+    bare: list[Any] = []
+    for clause in clauses:
+        span = set(range(clause.first, clause.end))
+        if clause.strength < LEXICAL_SAID:
+            bare.append(clause)
+            continue
+        if clause.slot.name in args or span & taken:
+            continue
+        if clause.value is TYPES_ABSENT:
+            return None
+        args[clause.slot.name] = clause.value
+        taken |= span
+        used.append(clause)
+    # What nothing ties to a slot goes by order: first to the slots that begin something, then as declared.
+    bare.sort(key=lambda clause: clause.first)
+    places = {clause.first for clause in bare if not set(range(clause.first, clause.end)) & taken}
+    free = {clause.slot.name for clause in bare if clause.slot.name not in args}
+    enough = len(places) >= len(free)
+    order = [(not slot.first, not slot.needed) if enough else (not slot.needed, not slot.first) for slot in tool.slots]
+    for slot in [tool.slots[at] for at in sorted(range(len(order)), key=lambda at: (order[at], at))]:
+        for clause in bare:
+            if clause.slot is slot and slot.name not in args and not set(range(clause.first, clause.end)) & taken:
+                loose = not slot.needed and "path" in slot.kinds and not heard & tool.strong
+                if clause.value is TYPES_ABSENT or loose:
+                    continue
+                args[slot.name] = clause.value
+                taken |= set(range(clause.first, clause.end))
+                used.append(clause)
+    return used
+
+
+def _lexical_fill_tail(tool: Any, tokens: Sequence[Any], rest: list[int], args: dict[str, Any]) -> list[int]:
+    """Fill the one needed list of words from what is left over, if that is a list and nothing else."""
+    open_lists = [slot for slot in tool.slots if slot.needed and slot.many and slot.name not in args]
+    wanted = [slot for slot in open_lists if "word" in slot.kinds]
+    left = [at for at in rest if not _lexical_explains(tool, tokens, at)]
+    numeric = {at for at in left if _words_number(tokens, at)}
+    if len(wanted) != 1 or not left:
+        return rest
+    values, end = _lexical_list(tool, wanted[0], tokens, left[0], numeric)
+    if values and left[-1] < end:
+        args[wanted[0].name] = values
+        return [at for at in rest if not left[0] <= at < end]
+    return rest
+
+
+def _lexical_explains(tool: Any, tokens: Sequence[Any], at: int) -> bool:
+    """Tell whether a word that fills no slot carries no meaning, or is one of the tool's own."""
+    token = tokens[at]
+    if token.quoted:
+        return False
+    if tool.destructive and token.low in LEXICAL_LOOSE and token.stem not in tool.words:
+        after = tokens[at + 1].stem if at + 1 < len(tokens) else ""  # "for good", but not "from the list"
+        return token.low != "about" and after in tool.words
+    if token.mark or token.low in LEXICAL_IDLE or token.stem in tool.words or token.stem in tool.near:
+        return True
+    before = _words_low(tokens, at - 1)
+    if not tool.destructive and (token.low in LEXICAL_REQUESTS or token.low in LEXICAL_LIGHT and (
+            not tool.readonly or token.low in ("make", "have"))):
+        return True
+    if (before, token.low) in LEXICAL_PAIRS or token.low == "get" and _words_low(tokens, at + 1) == "rid":
+        return True
+    return token.low in ("list", "lists") and before in ("my", "the", "to-do", "todo")
+
+
+def _lexical_dangles(tool: Any, tokens: Sequence[Any], rest: Sequence[int], args: Mapping[str, Any]) -> bool:
+    """Tell whether a preposition of an empty slot leads to a word that fills nothing: list what is in photos."""
+    empty = [slot for slot in tool.slots if slot.name not in args and not slot.needed]
+    known = tool.strong | tool.verbs | tool.nouns
+    if any(tokens[at].stem in slot.name_stems - known for at in rest for slot in empty):
+        return True  # "list done tag" names a slot and gives it nothing
+    empty = [slot for slot in empty if slot.kinds & {"path", "text", "word"} or slot.choices]
+    return any(tokens[at].low in slot.ties and at + 1 in rest and tokens[at + 1].low not in LEXICAL_IDLE
+               and not tokens[at + 1].mark and tokens[at].low != "to" for at in rest for slot in empty)
+
+
+def _lexical_acts_on(
+    tool: Any, tokens: Sequence[Any], used: Sequence[Any], heard: set[str], place: tuple[int, int]
+) -> bool:
+    """Tell whether the sentence really asks for what a tool does, more plainly where it changes or destroys."""
+    if tool.readonly:
+        sure = any(clause.slot.needed or clause.strength >= LEXICAL_NAME for clause in used)
+        return sure or bool(heard & (tool.strong | tool.nouns))
+    if tool.destructive:  # an order, and no report that something is deleted
+        first = [token for token in tokens if not token.mark and token.low not in LEXICAL_IDLE | {"get", "you"}][:1]
+        return any(token.stem in tool.near and token.low[-2:] != "ed" for token in first)
+    light = any(token.low in LEXICAL_LIGHT for token in tokens[: place[0] or None])
+    return bool(heard & tool.near) or light and sum(clause.strength >= LEXICAL_SAID for clause in used) >= 2
+
+
+def _lexical_source(tokens: Sequence[Any], first: int, end: int) -> str:
+    """Return the user's own text of some tokens; of a single quoted one, what stands in the quotes."""
+    if end - first == 1:
+        return str(tokens[first].text)
+    return " ".join(tokens[first].whole[tokens[first].start : tokens[end - 1].end].split())
+
+
+def _lexical_borrow(tool: Any, args: Mapping[str, Any], borrow: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return references for needed slots without a value, from fields of an earlier result that are the same thing."""
+    made: dict[str, Any] = {}
+    for slot in tool.slots if borrow else ():
+        if not slot.needed or slot.name in args:
+            continue
+        item = slot.schema.get("items", slot.schema) if slot.many else slot.schema
+        for name, part in (borrow or {}).items():
+            alike = isinstance(part, dict) and part.get("type") == item.get("type") and part.get("type") is not None
+            same = name == slot.name or part.get("description") and part["description"] == item.get("description")
+            if alike and same:
+                made[slot.name] = [f"$result.{name}"] if slot.many else f"$result.{name}"
+                break
+    return made
+
+
+# Free text: the words between those that begin the sentence and the clauses that end it
+
+
+def _lexical_text(tool: Any, slot: Any, tokens: Sequence[Any], clauses: Sequence[Any]) -> tuple[int, int] | None:
+    """Return which tokens are the free text of a slot, None where there is none for sure. Pure."""
+    quoted = [at for at, token in enumerate(tokens) if token.quoted]
+    if quoted:
+        others = [clause for clause in clauses if clause.slot is not slot and clause.strength >= LEXICAL_NEAR]
+        own = [at for at in quoted if not any(clause.first <= at < clause.end for clause in others)]
+        if len(own) == 1 and (slot.needed or _lexical_is_named(tool, slot, tokens, own[0])):
+            return (own[0], own[0] + 1)
+        return None
+    end = _lexical_text_end(tool, slot, tokens, clauses)
+    if slot.needed:
+        start = _lexical_text_start(tool, slot, tokens, clauses)
+    else:
+        start = _lexical_query_start(tool, slot, tokens, clauses, end)
+    if start is None or not 0 < end - start <= (LEXICAL_TEXT_TOKENS if slot.needed else LEXICAL_QUERY_TOKENS):
+        if start is None or not slot.ties & LEXICAL_NAMING or not 0 < end - start <= LEXICAL_TEXT_TOKENS:
+            return None
+    inside = tokens[start:end]
+    if any(token.quoted or token.low[:2] == "--" for token in inside):
+        return None
+    unfilled = [other for other in tool.slots if other is not slot and not any(
+        clause.slot is other and (clause.first < start or clause.end > end) for clause in clauses)]
+    if any(token.stem in other.name_stems for token in inside for other in unfilled):
+        return None  # "priority urgent" is no part of a title
+    if any(clause.slot is not slot and clause.strength >= LEXICAL_NEAR and start <= clause.first and clause.end <= end
+           for clause in clauses):
+        return None
+    lows = [token.low for token in inside]
+    if LEXICAL_BREAKS & set(lows):
+        return None  # another sentence, or a second thought
+    if inside[0].text in LEXICAL_VAGUE | LEXICAL_LOOSE | {"over"} or len(inside) < 3 and all(
+            token.stem in tool.others for token in inside):
+        return None  # "draw over a.png", "add stats"
+    if "and" in lows and LEXICAL_POINTERS & set(lows[lows.index("and") :]):
+        return None  # "and send it to Bob" is no part of a title
+    return (start, end) if any(low.strip("0123456789#") and not token.mark and low not in LEXICAL_IDLE | LEXICAL_VAGUE
+                               for low, token in zip(lows, inside)) else None
+
+
+def _lexical_is_named(tool: Any, slot: Any, tokens: Sequence[Any], end: int) -> bool:
+    """Tell whether the words before a place name an optional text, or the act of naming."""
+    before = {token.low for token in tokens[:end]} | {token.stem for token in tokens[:end]}
+    return bool(before & (slot.name_stems | LEXICAL_NAMING | slot.ties))
+
+
+def _lexical_text_end(tool: Any, slot: Any, tokens: Sequence[Any], clauses: Sequence[Any]) -> int:
+    """Return where a free text ends: before the clauses, marks and courtesies that end the sentence."""
+    end, moving = len(tokens), True
+    filled: set[str] = set()
+    while moving and end > 0:
+        moving = False
+        while end > 0 and tokens[end - 1].low in (",", ";", "?", "!", ".", "and", "with", ":"):
+            end -= 1
+        for tail in LEXICAL_TAILS:
+            words = tail.split()
+            if [token.low for token in tokens[max(end - len(words), 0) : end]] == words:
+                end, moving = end - len(words), True
+        if end > 3 and tokens[end - 1].stem in tool.nouns and tokens[end - 3].low == "to" and (
+                tokens[end - 2].low in ("my", "the", "our")):
+            end, moving = end - 3, True  # to my tasks
+        for clause in clauses:
+            sure = clause.strength >= LEXICAL_NEAR or _lexical_is_soon(clause, tokens)
+            if clause.stop == end and clause.slot is not slot and sure and clause.slot.name not in filled and (
+                    clause.lead > 0):
+                filled.add(clause.slot.name)
+                end, moving = clause.lead, True
+                break
+    return end
+
+
+def _lexical_is_soon(clause: Any, tokens: Sequence[Any]) -> bool:
+    """Tell whether a clause is a relative date that nothing ties: call mom tomorrow."""
+    relative = WORDS_RELATIVE.keys() | {"next", "in", "this", "coming"} | WORDS_WEEKDAYS.keys()
+    free = _words_low(tokens, clause.first - 1) not in LEXICAL_TIES
+    return "date" in clause.slot.kinds and free and tokens[clause.first].low in relative - {"yesterday"}
+
+
+def _lexical_text_start(tool: Any, slot: Any, tokens: Sequence[Any], clauses: Sequence[Any]) -> int | None:
+    """Return where a required free text begins: after the verb, what it makes, and clauses that stand between."""
+    at = 0
+    while at < len(tokens) and tokens[at].stem not in tool.near and (
+            tokens[at].mark or tokens[at].low in LEXICAL_IDLE or _words_number(tokens, at)
+            or (_words_low(tokens, at - 1), tokens[at].low) in LEXICAL_PAIRS):
+        at += 1
+    if at == len(tokens) or tokens[at].quoted or tokens[at].stem not in tool.near:
+        return None
+    verb = tokens[at]
+    counted = at and (_words_low(tokens, at - 1) in ("a", "an", "the") or _words_number(tokens, at - 1))
+    noun = verb.stem in tool.strong and (counted or verb.stem in tool.nouns)  # "I'd like a picture of a whale"
+    at += 0 if noun else 1
+    at += _words_low(tokens, at) in ("down", "up", "out")
+    reminded = _words_low(tokens, at) in ("me", "us")
+    at += reminded
+    start, made = _lexical_made(tool, tokens, clauses, at)
+    making = verb.low in LEXICAL_MAKING
+    direct = verb.stem in tool.strong
+    mark = tokens[at].mark if at < len(tokens) else False
+    if not made and (not direct and not (verb.low == "remind" and reminded) or making and not mark):
+        return None
+    if not made and (making or verb.low == "add") and _words_low(tokens, at) in LEXICAL_ARTICLES and (
+            _words_low(tokens, at + 1) != "following"):
+        return None  # "create a folder": something else than what the command makes
+    many = not made and start < len(tokens) and _words_number(tokens, start)  # how many, or part of the text?
+    another = start + 1 < len(tokens) and tokens[start].stem in tool.things and _words_number(tokens, start + 1)
+    return None if many or another else start  # "job 3" is something that exists
+
+
+def _lexical_made(tool: Any, tokens: Sequence[Any], clauses: Sequence[Any], at: int) -> tuple[int, bool]:
+    """Return where the text begins after "a new task called", and whether such a noun stands there."""
+    start, noun = at, False
+    place = at
+    while place < len(tokens) and place <= at + LEXICAL_NOUN_TOKENS:
+        token = tokens[place]
+        clause = next((clause for clause in clauses if clause.lead == place and clause.strength >= LEXICAL_NOUN), None)
+        if token.quoted:
+            break
+        if clause is not None and clause.stop > place:
+            start = place = clause.stop
+            noun = noun or tokens[place - 1].stem in tool.nouns | tool.strong
+        elif token.stem in tool.nouns | tool.strong and token.low not in LEXICAL_ARTICLES - {"new"}:
+            start = place = place + 1
+            noun = noun or token.low != "new"
+        elif token.low in LEXICAL_ARTICLES and not noun:
+            place += 1
+        else:
+            break
+    if start < len(tokens) and tokens[start].low == "following":
+        start += 1
+    for words in [tail.split() for tail in LEXICAL_TAILS if "list" in tail] if noun else ():
+        if [_words_low(tokens, start + more) for more in range(len(words))] == words:
+            start += len(words)
+    leads = LEXICAL_TEXT_LEADS if noun else frozenset((":", "=", "to", "that"))
+    while start < len(tokens) and not tokens[start].quoted and (tokens[start].low in leads or (
+            tokens[start].low in ("for", "me") and _words_low(tokens, start + 1) in ("me", ":", "to", "us"))):
+        start += 1
+    if [_words_low(tokens, start), _words_low(tokens, start + 1)] == ["the", "following"]:
+        start += 2
+        start += _words_low(tokens, start) == ":"
+    if _words_low(tokens, start) == "i" and _words_low(tokens, start + 1) in LEXICAL_HAVE and (
+            _words_low(tokens, start + 2) == "to"):
+        start += 3
+    return start, noun
+
+
+def _lexical_query_start(
+    tool: Any, slot: Any, tokens: Sequence[Any], clauses: Sequence[Any], end: int
+) -> int | None:
+    """Return where an optional free text begins: after a preposition of its slot, where all before is explained."""
+    if not any(token.stem in tool.strong for token in tokens[:end] if not token.quoted):
+        return None
+    terse = tokens[0].low == tool.name.lower() and end > 1  # "zones asia", as on a command line
+    if terse and not any(_lexical_explains(tool, tokens, at) for at in range(1, end)):
+        return 1
+    for at in range(1, end):
+        token = tokens[at]
+        if token.quoted or token.low not in slot.ties | {":", "=", "to", "as"}:
+            continue
+        if token.low not in slot.ties and not _lexical_is_named(tool, slot, tokens, at):
+            continue
+        inside = [tokens[place] for place in range(at + 1, end)]
+        known = [word for word in inside
+                 if word.low in slot.ties | LEXICAL_IDLE or word.stem in tool.words or word.mark]
+        if slot.ties & LEXICAL_NAMING and slot.empty or inside and not known:
+            return at + 1
+    return None
+
+
+# Choosing
+
+
+def _lexical_plan(known: Sequence[Any], tokens: Sequence[Any], now: float) -> list[dict[str, Any]]:
+    """Return the steps of the plan that a sentence plainly asks for, else []. Pure."""
+    strong = {word for tool in known for word in _words_of(tool.name)}
+    if _lexical_forbids(tokens, strong) or _lexical_is_about(tokens):
+        return []
+    firm, loose = _lexical_cuts(known, tokens)
+    reading = None if firm else _lexical_best(known, _lexical_hear(tokens, now, None))
+    if reading is None or any(_lexical_is_torn(reading, tokens, left, right) for left, right in loose):
+        pairs = [_lexical_pair(known, tokens[:left], tokens[right:], now, bool(firm)) for left, right in firm or loose]
+        return next(filter(None, pairs), []) if len(firm) < 2 else []
+    points = any(token.low in LEXICAL_POINTERS for token in tokens[-2:])
+    if points and not reading.tool.readonly and reading.place[1] == 0:
+        return []
+    return [{"tool": reading.tool.name, "args": _plan_escape(reading.args)}]
+
+
+def _lexical_is_torn(reading: Any, tokens: Sequence[Any], left: int, right: int) -> bool:
+    """Tell whether what follows an "and" is an act of its own, which a reading has only swallowed."""
+    inside = reading.place[0] <= left < reading.place[1]
+    points = any(token.low in LEXICAL_POINTERS for token in tokens[right:])
+    return inside or points or tokens[left].low == "and" and tokens[right].stem not in reading.tool.words
+
+
+def _lexical_forbids(tokens: Sequence[Any], strong: set[str]) -> bool:
+    """Tell whether a sentence says not to do something; quoted words say nothing."""
+    return any(not token.quoted and token.low in LEXICAL_NEGATIONS and token.low not in strong for token in tokens)
+
+
+def _lexical_opening(tokens: Sequence[Any]) -> str:
+    """Return the first words of a sentence after any greeting, each with a blank after it. Pure."""
+    at = 0
+    while at < len(tokens) and (tokens[at].mark or tokens[at].low in LEXICAL_GREETINGS):
+        at += 1
+    return "".join(token.low + " " for token in tokens[at : at + LEXICAL_NOUN_TOKENS])
+
+
+def _lexical_is_about(tokens: Sequence[Any]) -> bool:
+    """Tell whether a sentence asks about the program, or what should be done."""
+    text = _lexical_opening(tokens)
+    about = any(text.startswith(phrase + " ") for phrase in LEXICAL_ABOUT)
+    return about and not text.startswith(LEXICAL_ABOUT_MINE)
+
+
+def _lexical_asks(tokens: Sequence[Any]) -> bool:
+    """Tell whether a sentence is a question that wants an answer, not an act in the form of a question."""
+    text = _lexical_opening(tokens)
+    wants = any(text.startswith(phrase + " ") for phrase in LEXICAL_WANTS)
+    return not wants and (text.partition(" ")[0] in LEXICAL_QUESTIONS or tokens[-1].low == "?")
+
+
+def _lexical_cuts(known: Sequence[Any], tokens: Sequence[Any]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Return where a sentence may fall into two: at "then", ";" and full stops, and before "and" with a verb."""
+    firm: list[tuple[int, int]] = []
+    loose: list[tuple[int, int]] = []
+    for at in range(1, len(tokens) - 1):
+        low = tokens[at].low
+        left = at
+        while left > 0 and tokens[left - 1].low in (",", "and", ";", "."):
+            left -= 1
+        right = at + 1
+        while _words_low(tokens, right) in ("also", ",", "please", "then"):
+            right += 1
+        acts = right < len(tokens) and (tokens[right].low in LEXICAL_LIGHT | LEXICAL_REQUESTS or any(
+            tokens[right].stem in tool.near for tool in known))
+        known_already = bool(firm) and firm[-1][1] == right
+        if (low == "then" or low in (";", ".") and acts) and right < len(tokens) and not known_already:
+            firm.append((left, right))
+        elif low in ("and", ",") and _words_low(tokens, at + 1) != "then" and acts:
+            loose.append((left, right))
+    return firm, loose
+
+
+def _lexical_pair(
+    known: Sequence[Any], left: Sequence[Any], right: Sequence[Any], now: float, firm: bool
+) -> list[dict[str, Any]]:
+    """Return two steps, the second perhaps with the result of the first; [] where they are not two plain steps."""
+    first = _lexical_best(known, _lexical_hear(left, now, None)) if left and right else None
+    if first is None:
+        return []
+    fields = first.tool.output.get("properties") if isinstance(first.tool.output, dict) else None
+    second = _lexical_best(known, _lexical_hear(right, now, fields if isinstance(fields, dict) else {}))
+    if second is None:
+        return []
+    if (first.tool.destructive or second.tool.destructive) and (not firm or second.borrowed):
+        return []
+    head = {"tool": first.tool.name, "args": _plan_escape(first.args)}
+    if second.borrowed:
+        head["output"] = "$result"
+    return [head, {"tool": second.tool.name, "args": dict(_plan_escape(second.args), **second.borrowed)}]
+
+
+def _lexical_hear(tokens: Sequence[Any], now: float, borrow: Mapping[str, Any] | None) -> Any:
+    """Return a sentence, or a half of one, with what is the same for every command. Pure.
+
+    borrow: the fields of an earlier step's result, name -> schema, from which a missing slot may be filled.
+    """
+    import datetime
+    from types import SimpleNamespace
+
+    try:
+        today = datetime.datetime.fromtimestamp(now).date()
+    except (OverflowError, OSError, ValueError):
+        today = datetime.date.fromordinal(1)  # no clock says so: relative dates make no sense then
+    points = borrow is not None and any(token.low in LEXICAL_POINTERS for token in tokens)
+    return SimpleNamespace(tokens=tokens, spans=_words_spans(tokens, today), asks=_lexical_asks(tokens), borrow=borrow,
+                           today=today.isoformat(), points=points)
+
+
+def _lexical_best(known: Sequence[Any], said: Any) -> Any:
+    """Return the best reading of a sentence if it is complete and leads by enough, else None. Pure."""
+    readings = [reading for tool in known for reading in [_lexical_read(tool, said)] if reading is not None]
+    # What only lacks a value that the sentence speaks of is what was meant, not the next best.
+    rivals = [reading for reading in readings if reading.missing != "silent" and (reading.borrowed or not said.points)]
+    idle = LEXICAL_IDLE - {"all", "everything"}
+    content = [token for token in said.tokens if not token.mark and token.low not in idle]
+    if len(content) == 1:  # a word alone may mean anything that it is a word of
+        act = any(content[0].low in row.split() for row in LEXICAL_ACTS)
+        rivals = [reading for reading in readings if content[0].low == reading.tool.name or not act]
+    rivals.sort(key=lambda reading: -reading.score)
+    first = content[0].stem if content else ""
+    if rivals and first not in rivals[0].tool.near and any(
+            reading.missing and first == _words_stem(reading.tool.name) for reading in readings):
+        return None
+    if not rivals or rivals[0].missing or rivals[0].score < LEXICAL_SCORE:
+        return None
+    best = rivals[0]
+    margin = LEXICAL_MARGIN_DESTRUCTIVE if best.tool.destructive else LEXICAL_MARGIN
+    return best if len(rivals) == 1 or best.score - rivals[1].score >= margin else None
+# endregion LEXICAL
+
+
+# region ADOPT -- from_click, from_argparse, argv emission
+# needs: LIMITS ERRORS JSON ENV TYPES SHAPES REG ARGV PLAN
+# A program that has a command line made with click or argparse keeps it: each of its commands becomes a Command whose
+# schema says what is allowed, and whose handler writes that down as argv and lets the old parser run it. So converters,
+# callbacks and checks of the old parser guard as ever, after everything of ours. Neither package is imported: objects
+# are known by their shape. What cannot be said in a schema or on a line is refused by name, when the program starts.
+#
+#     level  = { option tokens } [ "--" ] { word } [ name of the next level ]
+#     part   = one field: its schema, and the tokens that say a value of it
+#
+# A value that equals its static default is left unsaid. No token can be taken for another: a text that the old parser
+# would read as an option, a file name to expand or another argument is refused.
+
+#: what from_click and from_argparse take for one command, as nk.command does; args: Arg by field
+ADOPT_OPTIONS = frozenset(
+    "name help keywords expose destructive readonly idempotent scope returns hidden examples args".split()
+)
+#: name of a type of click -> the type of JSON that says it; others are text
+ADOPT_TYPES: dict[str, type] = {
+    "IntParamType": int, "IntRange": int, "FloatParamType": float, "FloatRange": float, "BoolParamType": bool,
+}
+ADOPT_SPECIAL = frozenset("^$\\.*+?()[]{}|/")  # characters that mean something in a pattern
+#: functions of click and getpass that ask a person
+ADOPT_ASKING = ("visible_prompt_func", "hidden_prompt_func", "_getchar", "getpass")
+ADOPT_SUPPRESS = "==SUPPRESS=="  # how argparse marks what is not shown
+ADOPT_ARGPARSE_VALUES = ("_StoreAction", "_AppendAction", "_ExtendAction")  # actions that take values,
+#: actions that take none,
+ADOPT_ARGPARSE_SWITCHES = (
+    "_StoreConstAction", "_StoreTrueAction", "_StoreFalseAction", "BooleanOptionalAction", "_AppendConstAction",
+)
+ADOPT_ARGPARSE_LEFT_OUT = ("_HelpAction", "_VersionAction", "_SubParsersAction")  # actions that are none of a command's
+ADOPT_UNSAID = "cannot be said on its own command line; leave it out or give another value"
+
+
+def _adopt_part(
+    name: str, shape: Shape, say: Callable[[Any], list[str]], *, about: Arg | None = None,
+    default: Any = TYPES_ABSENT, required: bool = False, words: tuple[int, int] | None = None, keep: bool = False,
+) -> Any:
+    """Return one field of an adopted command: what it takes, and the tokens that say it. Pure.
+
+    name: what the old parser calls it. say: JSON value -> tokens; raises ValueError with what is wrong with the value.
+    about: help, alias, roles. default: JSON value that the old parser has where nothing is said. words: of a
+    positional, the least and the most words it takes, None for an option. keep: whether the default must be said too.
+    Its attribute field is the Field, once all names are known.
+    """
+    from types import SimpleNamespace
+
+    return SimpleNamespace(name=name, shape=shape, say=say, about=about or Arg(), default=default, required=required,
+                           words=words, keep=keep, field=None)
+
+
+def _adopt_is_default(part: Any, value: Any) -> bool:
+    """Tell whether a value need not be said, for the old parser has it where nothing is said. Pure."""
+    if part.default is TYPES_ABSENT or part.keep or part.words is not None:
+        return False
+    return _adopt_equal(value, part.default)
+
+
+def _adopt_silent(part: Any) -> list[bool]:
+    """Return the booleans that are said by saying nothing. Pure."""
+    found = []
+    for value in (True, False) if part.shape.make is bool else ():
+        try:
+            found += [] if part.say(value) else [value]
+        except ValueError:
+            pass  # it cannot be said at all
+    return found
+
+
+# Values and their tokens
+
+
+def _adopt_words(value: Any) -> list[str]:
+    """Return a scalar, or a list or tuple of any depth, as words in order. Pure."""
+    if isinstance(value, (list, tuple)):
+        return [word for item in value for word in _adopt_words(item)]
+    return [value if isinstance(value, str) else _json_dumps(value)]
+
+
+def _adopt_equal(one: Any, other: Any) -> bool:
+    return bool(_json_key(one) == _json_key(other))
+
+
+def _adopt_scalar(kind: type) -> Shape:
+    found: Any = _types_scalar(kind)
+    return found  # type: ignore[no-any-return]
+
+
+def _adopt_choice(values: Sequence[Any], any_case: bool = False) -> Shape:
+    """Return the shape of a set of texts or numbers; any_case: whether the case of letters does not matter."""
+    shape = _types_choice([(value, value) for value in values], "one of " + ", ".join(map(_json_show, values)))
+    if not any_case:
+        return shape
+    spelled = "|".join("".join(map(_adopt_letter, str(value))) for value in values)
+    schema = {"anyOf": [shape.schema, {"type": "string", "pattern": f"^(?:{spelled})$"}]}
+    return _adopt_scalar(str).copy(schema=schema, tight=True)
+
+
+def _adopt_letter(letter: str) -> str:
+    """Return the pattern of a letter in either case. Pure."""
+    cases = letter.lower() + letter.upper()
+    if letter in ADOPT_SPECIAL:
+        return "\\" + letter
+    return f"[{cases}]" if len(cases) == 2 and cases[0] != cases[1] else letter  # 2: one for each case
+
+
+def _adopt_default(shape: Shape, default: Any) -> Any:
+    """Return a default as JSON, text of it read as its type; TYPES_ABSENT for what the old parser alone can make."""
+    if isinstance(default, (list, tuple)):
+        inner = shape.parts[0] if shape.form == "array" else None
+        parts = [inner] * len(default) if inner is not None else [*shape.parts]
+        made = [_adopt_default(part, item) for part, item in zip(parts, default)]
+        known = len(made) == len(default) and not any(item is TYPES_ABSENT for item in made)
+        default = made if known else TYPES_ABSENT
+    elif hasattr(default, "__fspath__"):
+        default = os.fspath(default)
+    elif isinstance(default, _types_enum()):
+        default = default.name if shape.takes(default.name) else default.value
+    try:
+        if isinstance(default, str):
+            default = _types_read_text(shape.schema, default, True)
+        made = shape.to_json(default)
+        return made if shape.takes(made) else TYPES_ABSENT
+    except _TypesFault:
+        return TYPES_ABSENT
+
+
+def _adopt_switch(
+    name: str, rows: Sequence[tuple[Any, str]], default: Any, about: Arg, *, fixed: bool = True, many: bool = False
+) -> Any:
+    """Return the part of options that take no value: each row is a JSON value and the option that means it.
+
+    default: what holds where none stands on the line, where that is known. fixed: whether it may stand in the schema.
+    many: the options add up to a list.
+    """
+    values = [value for value, _ in rows]
+    if default is not TYPES_ABSENT and not many and not any(_adopt_equal(default, value) for value in values):
+        values.append(default)
+    flag = all(isinstance(value, bool) for value in values)
+    shape = _adopt_scalar(bool) if flag else _adopt_choice(values)
+
+    def say(value: Any) -> list[str]:
+        if many:
+            return [option for item in value for known, option in rows if _adopt_equal(known, item)]
+        if default is not TYPES_ABSENT and _adopt_equal(value, default):
+            return []
+        found = [option for known, option in rows if _adopt_equal(known, value)]
+        if not found:
+            raise ValueError(ADOPT_UNSAID)
+        return found[:1]
+
+    shape = _types_array(list, shape) if many else shape
+    return _adopt_part(name, shape, say, about=about, default=([] if many else default) if fixed else TYPES_ABSENT)
+
+
+def _adopt_count(name: str, option: str, base: int, default: Any, most: Any, about: Arg) -> Any:
+    """Return the part of an option that is counted. base: the number that its first use is added to.
+
+    default: what holds where it does not stand on the line, TYPES_ABSENT where that is not known.
+    """
+    about.min = base + (default != base)
+    about.max = min(most if isinstance(most, int) else base + ADOPT_COUNT, base + ADOPT_COUNT)
+    return _adopt_part(name, _adopt_scalar(int), lambda value: [option] * (value - base), about=about, default=default)
+
+
+def _adopt_alias(options: Sequence[str]) -> str | None:
+    letters = [one[1:] for one in options if len(one) == 2 and one[0] == "-" and one[1] in ARGV_ALIAS_LETTERS - {"h"}]
+    return letters[0] if letters else None
+
+
+def _adopt_option(options: Sequence[str]) -> str:
+    """Return the clearest spelling of an option. Pure."""
+    return max(options, key=len)
+
+
+def _adopt_paragraph(text: Any) -> str:
+    """Return the first paragraph of a help text as one line. Pure."""
+    lines = [line.strip() for line in str(text or "").partition("\f")[0].replace("\b", "").strip().splitlines()]
+    return " ".join(lines[: lines.index("")] if "" in lines else lines)
+
+
+# Levels -> Command
+
+
+def _adopt_allot(places: Sequence[tuple[int, int]], total: int, reserve: bool) -> list[int]:
+    """Return how many of so many words each positional takes. Pure.
+
+    reserve: each leaves what those after it need (argparse); else each takes what it can, and those behind the one that
+    takes any number take theirs from the end (click).
+    """
+    counts, order = [0] * len(places), [*range(len(places))]
+    if not reserve:
+        open_ended = next((at for at in order if places[at][1] == ADOPT_WORDS), len(order))
+        order = order[:open_ended] + order[:open_ended:-1] + order[open_ended : open_ended + 1]
+    for done, at in enumerate(order, 1):
+        kept = sum(places[later][0] for later in order[done:]) if reserve else 0
+        counts[at] = max(0, min(places[at][1], total - kept))
+        total -= counts[at]
+    return counts
+
+
+def _adopt_placed(
+    words: Sequence[tuple[tuple[int, int], list[str]]], following: str | None, reserve: bool
+) -> list[str]:
+    """Return the words of positionals and the name of the next level.
+
+    reserve: see _adopt_allot. Raises: ValueError where the old parser would deal the words out in another way.
+    """
+    rows = [*words, *([((1, 1), [following])] if following is not None else [])]
+    said = [row[1] for row in rows]
+    if _adopt_allot([row[0] for row in rows], sum(map(len, said)), reserve) != [*map(len, said)]:
+        raise ValueError("a positional argument is left out before one that is given, which would take its place; "
+                         "give both, or leave out both")
+    return [word for group in said for word in group]
+
+
+def _adopt_line(levels: Sequence[tuple[Any, ...]], given: Mapping[str, Any], confirmed: bool) -> list[str]:
+    """Return the argv of a call. Raises: VALIDATION_ERROR for a value that would be read as something else."""
+    tokens: list[str] = []
+    for _, parts, confirm, following, judge in levels:
+        words: list[tuple[tuple[int, int], list[str]]] = []
+        for part in parts:
+            name, said = part.field.name, []
+            if name in given and not _adopt_is_default(part, given[name]):
+                try:
+                    said = part.say(given[name])
+                except ValueError as fault:
+                    where = {"argument": _json_pointer([name])}
+                    raise Error("VALIDATION_ERROR", f"{_json_show(name)} {fault}", details=where) from None
+            if part.words is None:
+                tokens += said
+            else:
+                words.append((part.words, said))
+        tokens += confirm if confirmed else ()
+        try:
+            placed = _adopt_placed(words, following, judge is not None)
+            tokens += ["--", *placed] if judge is None else judge(placed)  # after -- no word is an option
+        except ValueError as fault:
+            raise Error("VALIDATION_ERROR", str(fault)) from None
+    return tokens
+
+
+def _adopt_fields(
+    owner: str, levels: Sequence[tuple[Any, ...]], extra: Mapping[str, Arg]
+) -> tuple[Shape, list[Field]]:
+    """Return the shape and fields of all levels; each part gets its field.
+
+    A name that the framework has, or a level further down, gets its own level's in front of it.
+    Raises: REGISTRATION_ERROR.
+    """
+    compiler = _ShapesCompiler(owner)
+    taken: dict[str, Any] = {}
+    letters: set[str | None] = set()
+    setattr(compiler, "bare", lambda note, scope: note)  # the annotations here are shapes already
+    for word, parts, *_ in reversed(levels):
+        for at, part in enumerate(parts):
+            name = part.name
+            if any(name == other.name for other in parts[:at]):
+                raise RegistrationError(f"{owner}: two parameters are named {_json_show(name)}; rename one of them")
+            if name.replace("_", "-") in REG_RESERVED_FIELDS | {"version"} or name in taken:
+                name = f"{word.replace('-', '_')}_{name}"
+            while name in taken:
+                name += "_"
+            taken[name] = part
+    for name in extra:
+        if name not in taken:
+            raise RegistrationError(f"{owner}: args[{_json_show(str(name))}] is none of its parameters, "
+                                    f"which are {', '.join(taken) or 'none'}")
+    for name, part in taken.items():
+        compiler.trail = [f'the parameter "{name}"']
+        if part.about.alias in letters:
+            part.about.alias = None
+        letters.add(part.about.alias)
+        about = _shapes_merge([part.about, *([extra[name]] if name in extra else ())])
+        part.field = field = compiler.field(name, part.shape, {}, part.default, override=about)
+        field.required = part.required
+        field.option_only = part.words is None
+    ordered = [part for _, parts, *_ in levels for part in parts]
+    ordered.sort(key=lambda part: part.words is None)
+    placed = [part for part in ordered if part.words is not None]
+    if placed:
+        last = placed[-1]
+        last.field.variadic = last.words[1] == ADOPT_WORDS
+    fields = [part.field for part in ordered]
+    compiler.trail = []
+    shape = compiler.guard(lambda: _types_object(fields, dict, "an object"))
+    _shapes_find_paths(fields)
+    return shape, fields
+
+
+def _adopt_command(
+    kind: str, path: str, name: str, levels: Sequence[tuple[Any, ...]], source: Any,
+    run: Callable[..., Any], *, help: str, options: Mapping[str, Any], rules: Callable[[], dict[str, Any]] = dict,
+) -> Command:
+    """Return the Command of one adopted command.
+
+    levels: the parsers on the way to it, from the outermost: (its word, parts, tokens that confirm, name of the next or
+    None, what makes the end of its tokens of its words or None for click). source: the whole parser. run: runs argv.
+    rules: makes what its schema says beside its fields. Raises: REGISTRATION_ERROR.
+    """
+    owner = f"{kind} command {path}"
+    for option in options:
+        if option not in ADOPT_OPTIONS:
+            raise RegistrationError(f"{owner}: an adopted command has no option {_json_show(str(option))}; "
+                                    f"the options are {', '.join(sorted(ADOPT_OPTIONS))}")
+    given = {"name": name, "help": help, **options}
+    shape, fields = _adopt_fields(owner, levels, given.pop("args", None) or {})
+    shape = shape.copy(schema=dict(shape.schema, **rules()))
+    asks = any(confirm for _, _, confirm, *_ in levels)
+    given["destructive"] = bool(given.get("destructive")) or asks
+
+    def adopted(values: dict[str, Any], ctx: Ctx) -> object:
+        name = ctx.command.name if ctx.command is not None else path
+        try:
+            return _adopt_run(name, ctx, source, run, _adopt_line(levels, values, ctx.confirmed))
+        except Error as error:  # the old parser quotes what it refuses
+            for word in _adopt_words([values[field.name] for field in fields if field.secret and field.name in values]):
+                error.message = error.message.replace(word, CALL_MASK) if word else error.message
+            raise
+
+    about = {"__qualname__": owner, "__module__": None, "__knaif_input__": lambda: (shape, fields)}
+    for attribute, value in about.items():
+        setattr(adopted, attribute, value)
+    return Command(adopted, input={"type": "object", "properties": shape.schema["properties"]}, **given)
+
+
+def _adopt_commands(
+    kind: str, found: Iterable[tuple[str, str, Any]], options: Mapping[str, Any] | None, skip: Collection[str],
+    make: Callable[[str, str, Any, Mapping[str, Any]], Command],
+) -> list[Command]:
+    """Return what make returns for each row (name, path, parsers) that is not skipped. Raises: REGISTRATION_ERROR."""
+    rows, about = [row for row in found if row[0] not in skip], options or {}
+    names = [name for name, _, _ in rows]
+    for name in about:
+        if name not in names:
+            raise RegistrationError(f"{kind}(options=...) names {_json_show(str(name))}, which is none of the commands "
+                                    f"{', '.join(names) or '(there are none)'}")
+    return [make(name, path, chain, about.get(name, {})) for name, path, chain in rows]
+
+
+# The call
+
+
+def _adopt_run(name: str, ctx: Ctx, source: Any, run: Callable[..., Any], argv: list[str]) -> object:
+    """Run an adopted command with its output captured; return its result, else what it printed.
+
+    Nobody can be asked: what click and getpass ask with ends as on a terminal that was closed, and sys.stdin is empty
+    unless a program or file on the command line feeds it. One such call runs at a time, for all of this is the
+    process's. Raises: what run does.
+    """
+    from io import BytesIO, TextIOWrapper
+    from threading import RLock
+
+    def ask(*_: object) -> str:
+        raise EOFError("nobody can be asked")
+
+    def printed(one: str) -> str:
+        try:
+            streams[one].flush()
+            return str(buffers[one].getvalue(), "utf-8", "replace")
+        except ValueError:
+            return ""  # it was closed
+
+    # Copies of this module share the process and its streams, so they share the lock.
+    with sys.__dict__.setdefault("_knaif_adopted", RLock()):
+        buffers = {one: BytesIO() for one in ("stdout", "stderr", "stdin")}
+        streams = {one: TextIOWrapper(buffer, "utf-8", "backslashreplace", "") for one, buffer in buffers.items()}
+        swaps: list[tuple[Any, str, Any]] = [(sys, one, stream) for one, stream in streams.items()]
+        if ctx.surface == "cli" and not _env_is_terminal(getattr(sys, "stdin")):
+            swaps.pop()
+        homes = {base.__module__.rpartition(".")[0] + ".termui" for base in type(source).__mro__} | {"getpass"}
+        swaps += [(sys.modules[home], word, ask) for home in homes for word in ADOPT_ASKING
+                  if hasattr(sys.modules.get(home), word)]
+        before = [(place, word, getattr(place, word)) for place, word, _ in swaps]
+        result: Any = TYPES_ABSENT
+        try:
+            for place, word, stand_in in swaps:
+                setattr(place, word, stand_in)
+            result = run(name, argv, lambda: printed("stderr"))
+        finally:
+            for place, word, old in before:
+                setattr(place, word, old)
+            ctx.stderr.write(printed("stderr"))
+            text = printed("stdout")
+            if result is TYPES_ABSENT:
+                ctx.stdout.write(text)
+        return _adopt_result(result, text, ctx)
+
+
+def _adopt_result(result: Any, text: str, ctx: Ctx) -> object:
+    """Return what a command returned, else what it printed, else None; text beside a result goes to ctx.stdout."""
+    if not hasattr(result, "__await__"):
+        try:
+            result = _types_write_free(result)
+        except _TypesFault:
+            result = None  # no JSON; its own program would not have looked at it
+    if result is None:
+        return (text[:-1] if text.endswith("\n") else text) or None
+    ctx.stdout.write(text)
+    return result
+
+
+def _adopt_left(name: str, code: Any) -> None:
+    """Return where a command ended with exit code 0. Raises: REQUEST_ABORTED, UPSTREAM_TOOL_ERROR."""
+    if code is None or isinstance(code, int) and code == 0:
+        return
+    if not isinstance(code, int):
+        raise Error("UPSTREAM_TOOL_ERROR", f"{name} ended with the words {_json_show(str(code))}")
+    told = {"exitCode": code}
+    if code == ERRORS_EXIT_CODES["REQUEST_ABORTED"]:
+        raise Error("REQUEST_ABORTED", f"{name} was aborted", details=told)
+    raise Error("UPSTREAM_TOOL_ERROR", f"{name} ended with exit code {code}", details=told)
+
+
+# click
+
+
+def from_click(
+    group: Any, *, options: Mapping[str, Mapping[str, Any]] | None = None, skip: Collection[str] = ()
+) -> list[Command]:
+    """Return the commands of a click group, or a click command alone, for ``App(commands=nk.from_click(group))``.
+
+    The command b of the group a is a_b, with the options of the groups above it; a group with invoke_without_command is
+    a command too. Confirmation options, and a flag --yes, make a command destructive and are given for it once it is
+    approved. What is hidden or deprecated is left out, like options that are not handed to the function. A parameter
+    named like an option of this framework, or one of a group like one of the command, gets the command's or group's
+    name in front of it. Each call goes through click's own main(): what the function returns is the result, else what
+    it printed; questions are closed off.
+
+    options: {command: what nk.command takes}; its args: {field: Arg}, on top of what click says: path=True for a text
+    that only the function knows to be a path. skip: names of commands, and command.parameter.
+    Raises: REGISTRATION_ERROR.
+    """
+
+    def make(name: str, path: str, chain: Any, about: Mapping[str, Any]) -> Command:
+        owner = f"click command {path}"
+        dynamic = any(getattr(one, "context_settings", {}).get(word) for one, _ in chain
+                      for word in ("auto_envvar_prefix", "default_map"))
+        levels: list[tuple[Any, ...]] = []
+        for one, following in chain:
+            parts, confirm = _adopt_click_parts(one, owner, dynamic, name, skip)
+            levels.append((_adopt_click_name(one), parts, confirm, following, None))
+        leaf = chain[-1][0]
+        text = getattr(leaf, "help", None) or getattr(leaf, "short_help", None)
+        text = text or getattr(getattr(leaf, "callback", None), "__doc__", "")
+        return _adopt_command("click", path, name, levels, group, _adopt_click_runner(group),
+                              help=_adopt_paragraph(text), options=about)
+
+    return _adopt_commands("from_click", _adopt_click_walk(group, [], None), options, skip, make)
+
+
+def _adopt_click_name(command: Any) -> str:
+    return str(getattr(command, "name", None) or "main")
+
+
+def _adopt_click_walk(command: Any, above: list[Any], context: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yield (name, path, [(click command, name of the next)...]) of each command that can be called."""
+    words = [following for _, following in above]
+    path = " ".join([_adopt_click_name(above[0][0] if above else command), *words])
+    if not hasattr(command, "params") or not hasattr(command, "main"):
+        raise RegistrationError(f"from_click needs a click group or command, not {_reg_show(command)}")
+    if getattr(command, "chain", False):
+        raise RegistrationError(f"click command {path} is a group with chain=True, whose commands feed each other; "
+                                "write what they do together as one command")
+    name = "_".join(words) or _adopt_click_name(command)
+    if not hasattr(command, "list_commands"):
+        yield name, path, [*above, (command, None)]
+        return
+    if len(above) == ADOPT_LEVELS:
+        raise RegistrationError(f"click command {path} is a group inside of {ADOPT_LEVELS} groups; flatten them")
+    if getattr(command, "invoke_without_command", False) and getattr(command, "callback", None) is not None:
+        yield name, path, [*above, (command, None)]
+    make = getattr(command, "context_class", None)
+    inside = make(command, info_name=_adopt_click_name(command), parent=context) if make is not None else None
+    for word in command.list_commands(inside):
+        found = command.get_command(inside, word)
+        if found is not None and not (getattr(found, "hidden", False) or getattr(found, "deprecated", False)):
+            yield from _adopt_click_walk(found, [*above, (command, word)], inside)
+
+
+def _adopt_click_parts(
+    command: Any, owner: str, dynamic: bool, name: str, skip: Collection[str]
+) -> tuple[list[Any], list[str]]:
+    """Return the parts of one click command, and the tokens that confirm it. Raises: REGISTRATION_ERROR."""
+    confirm: list[str] = []
+    parts: list[Any] = []
+    for one in command.params:
+        if not all(hasattr(one, word) for word in ("param_type_name", "type", "nargs", "opts", "expose_value")):
+            raise RegistrationError(f"{owner}: {getattr(one, 'name', None)} is {_reg_show(one)}, which is no parameter "
+                                    "of click's; write the command for this framework")
+        required = one.required and _adopt_click_given(one.default) is TYPES_ABSENT
+        options = [*one.opts, *one.secondary_opts]
+        prompt = getattr(one, "prompt", None)
+        if one.is_eager and not one.expose_value or f"{name}.{one.name}" in skip:
+            continue
+        if getattr(one, "is_flag", False) and ("--yes" in options or prompt and not one.expose_value):
+            confirm.append(_adopt_option(one.opts))
+        elif not one.expose_value or getattr(one, "hidden", False) or getattr(one, "deprecated", False):
+            if required or prompt:
+                raise RegistrationError(f"{owner}: {options[0]} must be given, and is hidden, deprecated or not handed "
+                                        "to the function; give it a default")
+        elif getattr(one, "is_flag", False):
+            if one.multiple:
+                raise RegistrationError(f"{owner}: {options[0]} is a flag with multiple=True, which has no schema; "
+                                        "use count=True")
+            same = [other for other in command.params if other.name == one.name and getattr(other, "is_flag", False)]
+            if one is same[0]:
+                parts.append(_adopt_click_flag(same, dynamic))
+        else:
+            parts.append(_adopt_click_part(one, dynamic or bool(one.envvar)))
+    return parts, confirm
+
+
+def _adopt_click_given(value: Any) -> Any:
+    """Return a default or flag_value of click, TYPES_ABSENT for what means that there is none. Pure."""
+    return TYPES_ABSENT if value is None or type(value).__name__ == "Sentinel" else value
+
+
+def _adopt_click_flag(options: Sequence[Any], dynamic: bool) -> Any:
+    """Return the part of the flags that set one parameter: --a/--no-a, or one with a flag_value for each value."""
+    rows: list[tuple[Any, str]] = []
+    default: Any = TYPES_ABSENT
+    for one in options:
+        value = _adopt_click_given(one.flag_value)
+        value = True if value is TYPES_ABSENT or one.secondary_opts else value
+        rows.append((value, _adopt_option(one.opts)))
+        if one.secondary_opts:
+            rows.append((False, _adopt_option(one.secondary_opts)))
+        given = _adopt_click_given(one.default)
+        if not isinstance(value, bool):
+            default = value if given is True else default if given in (False, TYPES_ABSENT) else given
+        elif given is not TYPES_ABSENT or one.default is not None:
+            default = False if given is TYPES_ABSENT else given
+    one = options[0]
+    dynamic = dynamic or any(option.envvar for option in options) or callable(default)
+    about = Arg(_adopt_paragraph(one.help), alias=_adopt_alias(one.opts))
+    part = _adopt_switch(one.name, rows, TYPES_ABSENT if dynamic else default, about)
+    part.required = bool(one.required or one.prompt) and (dynamic or default is TYPES_ABSENT)
+    part.keep = bool(one.prompt)
+    return part
+
+
+def _adopt_click_part(one: Any, dynamic: bool) -> Any:
+    """Return the part of an argument, or of an option that takes values."""
+    option = one.param_type_name == "option"
+    prompt = option and one.prompt is not None and getattr(one, "prompt_required", True)
+    about = Arg(_adopt_paragraph(one.help) if option else "")
+    about.alias = _adopt_alias(one.opts) if option else None
+    about.secret = option and bool(one.hide_input)
+    formats = getattr(one.type, "formats", None)
+    if formats:
+        about.help = (about.help + f" (as {' or '.join(formats)})").strip()
+    shape = _adopt_click_shape(one.type)
+    default = _adopt_click_given(one.default)
+    if option and one.count:
+        known = default if isinstance(default, int) and not dynamic else TYPES_ABSENT
+        return _adopt_count(one.name, _adopt_option(one.opts), 0, known, getattr(one.type, "max", None), about)
+    listed = one.nargs == -1 or one.multiple
+    if one.nargs > 1 and shape.form != "tuple":
+        shape = _types_tuple([shape] * one.nargs)
+    if listed:
+        shape = _types_array(list, shape)
+        default = [] if default is TYPES_ABSENT and not one.required else default
+    known = TYPES_ABSENT if dynamic or callable(default) else _adopt_default(shape, default)
+    required = (bool(one.required) or prompt) and known is TYPES_ABSENT and (prompt or not dynamic)
+    if listed and (required or default):
+        about.min = 1  # none at all would mean the default, or is refused
+    token, loose = _adopt_option(one.opts), bool(getattr(one, "_flag_needs_value", False))
+
+    def say(value: Any) -> list[str]:
+        words = [_adopt_words(item) for item in (value if one.multiple else [value])]
+        if loose and any(group[0][:1] in ("-", token[:1]) for group in words):
+            raise ValueError("begins like an option, and the option it is for can stand without a value")
+        return [word for group in words for word in ([token, *group] if option else group)]
+
+    place = None if option else (0, ADOPT_WORDS) if listed else (one.nargs, one.nargs)
+    return _adopt_part(one.name, shape, say, about=about, default=known, required=required, words=place, keep=prompt)
+
+
+def _adopt_click_shape(kind: Any) -> Shape:
+    """Return the shape of a type of click; of one that is no type of click's own, text, which its converter judges."""
+    names = [base.__name__ for base in type(kind).__mro__]
+    if "Tuple" in names:
+        return _types_tuple([_adopt_click_shape(part) for part in kind.types])
+    if "Choice" in names:
+        plain = [one.name if isinstance(one, _types_enum()) else one for one in kind.choices]
+        values = [one if isinstance(one, (str, int, float)) else str(one) for one in plain]
+        return _adopt_choice(values, not kind.case_sensitive)
+    shape = _adopt_scalar(next((ADOPT_TYPES[name] for name in names if name in ADOPT_TYPES), str))
+    schema = dict(shape.schema)
+    if "UUIDParameterType" in names:
+        schema["format"] = "uuid"
+    if {"IntRange", "FloatRange"} & {*names} and not kind.clamp:
+        for bound, word, is_open in ((kind.min, "inimum", kind.min_open), (kind.max, "aximum", kind.max_open)):
+            if bound is not None:
+                schema[("exclusiveM" if is_open else "m") + word] = bound
+    path = not {"Path", "File"}.isdisjoint(names) or _adopt_is_path(getattr(kind, "func", None))
+    return shape.copy(schema=schema, tight=True, marks=frozenset(("path",) if path else ()))
+
+
+def _adopt_is_path(convert: Any) -> bool:
+    """Tell whether what converts an argument makes a path or an open file of it: PurePath, open, argparse.FileType."""
+    names = [base.__name__ for base in getattr(convert, "__mro__", type(convert).__mro__)]
+    return "PurePath" in names or "FileType" in names or convert is open
+
+
+def _adopt_click_runner(group: Any) -> Callable[..., Any]:
+    """Return what runs argv through click."""
+
+    def run(name: str, argv: list[str], printed: Callable[[], str]) -> Any:
+        """Run one line through click's own main() and turn its endings into ours."""
+        from copy import copy
+
+        ended: list[bool] = []
+
+        def invoke(context: Any) -> Any:
+            result = group.invoke(context)
+            ended.append(True)  # main() returns the code of an Exit as if it were a result
+            return result
+
+        twin = copy(group)
+        twin.invoke = invoke
+        try:
+            result = twin.main(args=argv, prog_name=_adopt_click_name(group), complete_var="", standalone_mode=False)
+        except (Exception, SystemExit) as error:
+            result = _adopt_click_ending(name, error)
+        return result if ended else _adopt_left(name, result)
+
+    return run
+
+
+def _adopt_click_ending(name: str, error: BaseException) -> Any:
+    """Return the exit code of what a click command was left with. Raises: what it means here."""
+    names = [base.__name__ for base in type(error).__mro__]
+    if hasattr(error, "format_message"):
+        code = "VALIDATION_ERROR" if "UsageError" in names else "BAD_REQUEST"
+        raise Error(code, f"{name}: {error.format_message()}") from None
+    if "Abort" in names:
+        asked = isinstance(error.__context__, EOFError)
+        why = "it asked a question, which nobody can answer" if asked else "it gave up by itself"
+        raise Error("REQUEST_ABORTED", f"{name} was aborted: {why}") from None
+    if isinstance(error, SystemExit) or "Exit" in names:
+        return error.code if isinstance(error, SystemExit) else getattr(error, "exit_code", 1)
+    raise error
+
+
+# argparse
+
+
+def from_argparse(
+    parser: Any, handler: Callable[[Any], Any] | str = "func", *,
+    options: Mapping[str, Mapping[str, Any]] | None = None, skip: Collection[str] = (),
+) -> list[Command]:
+    """Return the commands of an argparse parser, for ``App(commands=nk.from_argparse(parser))``.
+
+    handler: the function that is called with the namespace, or the name under which set_defaults or a constant put it
+    there. The subparser b of a is a_b, with the options of the parsers above it; a parser with set_defaults(func=...)
+    whose subparsers are optional is a command too. Options whose help is SUPPRESS are left out. Names that are taken,
+    results and output, options and skip are as with from_click; exclusive and required groups stand in the
+    schema. Each call goes through parse_args(). Raises: REGISTRATION_ERROR.
+    """
+
+    def make(name: str, path: str, chain: Any, about: Mapping[str, Any]) -> Command:
+        """Return the command of one chain of parsers."""
+        owner, groups = f"argparse command {path}", []
+        levels: list[tuple[Any, ...]] = []
+        if isinstance(handler, str) and not any(
+                handler in [*one._defaults, *(action.dest for action in one._actions)] for one, _ in chain):
+            raise RegistrationError(f"{owner}: nothing says which function it calls; give set_defaults({handler}=...) "
+                                    "or from_argparse(parser, handler)")
+        signs = "".join(one.fromfile_prefix_chars or "" for one, _ in chain)
+        word = path.partition(" ")[0]
+        for one, following in chain:
+            parts, rest = _adopt_argparse_parts(one, owner, following, signs, name, skip)
+            levels.append((word, parts, [], following, _adopt_argparse_judge(one, following is not None, rest, signs)))
+            groups += [(group, parts) for group in one._mutually_exclusive_groups]
+            word = following
+        return _adopt_command("argparse", path, name, levels, parser, _adopt_argparse_runner(parser, handler),
+                              help=_adopt_argparse_help(chain), options=about, rules=lambda: _adopt_rules(groups))
+
+    return _adopt_commands("from_argparse", _adopt_argparse_walk(parser, [], handler), options, skip, make)
+
+
+def _adopt_argparse_walk(parser: Any, above: list[Any], handler: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yield (name, path, [(parser, name of the next)...]) of each command that can be called."""
+    if not hasattr(parser, "parse_args") or not hasattr(parser, "_actions"):
+        raise RegistrationError(f"from_argparse needs an argparse parser, not {_reg_show(parser)}")
+    words = [following for _, following in above]
+    program = str((above[0][0] if above else parser).prog).rpartition("/")[2]
+    program = program[:-3] if program.endswith(".py") else program
+    name, path = "_".join(words) or program, " ".join([program.replace(" ", "-"), *words])
+    nested = next((one for one in parser._actions if type(one).__name__ == "_SubParsersAction"), None)
+    if len(above) == ADOPT_LEVELS:
+        raise RegistrationError(f"argparse command {path} is a subparser inside of {ADOPT_LEVELS}; flatten them")
+    if nested is None or not nested.required and isinstance(handler, str) and handler in parser._defaults:
+        yield name, path, [*above, (parser, None)]
+    hidden = {one.dest for one in (nested._choices_actions if nested is not None else ()) if one.help == ADOPT_SUPPRESS}
+    seen: list[Any] = []
+    for word, child in nested.choices.items() if nested is not None else ():
+        if not any(child is one for one in seen) and word not in hidden | set(getattr(nested, "_deprecated", ())):
+            yield from _adopt_argparse_walk(child, [*above, (parser, word)], handler)
+        seen.append(child)
+
+
+def _adopt_argparse_help(chain: Sequence[tuple[Any, Any]]) -> str:
+    """Return the description of the last parser, else what the one above says about it, and what it needs one of."""
+    leaf = chain[-1][0]
+    text = _adopt_paragraph(leaf.description)
+    for one in chain[-2][0]._actions if not text and len(chain) > 1 else ():
+        for row in getattr(one, "_choices_actions", ()):
+            text = _adopt_paragraph(row.help) if row.dest == chain[-2][1] else text
+    for group in leaf._mutually_exclusive_groups:
+        needs = "Needs" if group.required else "Takes at most"
+        text += f" {needs} one of {', '.join(one.dest for one in group._group_actions)}."
+    return text.strip()
+
+
+def _adopt_argparse_parts(
+    parser: Any, owner: str, following: str | None, signs: str, name: str, skip: Collection[str]
+) -> tuple[list[Any], bool]:
+    """Return the parts of a parser, and whether one of them takes the rest of the line. Raises: REGISTRATION_ERROR."""
+    parts: list[Any] = []
+    grouped = [one for group in parser._mutually_exclusive_groups for one in group._group_actions]
+    rest = any(one.nargs == "..." for one in parser._actions)
+    for one in parser._actions:
+        kind = type(one).__name__ if type(one).__module__ == "argparse" else ""
+        needed = one.required if one.option_strings else one.nargs not in ("?", "*")
+        hidden = one.help == ADOPT_SUPPRESS and not needed
+        if kind in ADOPT_ARGPARSE_LEFT_OUT or hidden or f"{name}.{one.dest}" in skip:
+            continue
+        shown = one.option_strings[0] if one.option_strings else one.dest
+        fault = _adopt_argparse_fault(one, kind, following is not None, following is not None or rest)
+        if fault:
+            raise RegistrationError(f"{owner}: {shown} {fault}")
+        fixed = not any(one is other for other in grouped)
+        about = Arg(_adopt_argparse_text(parser, one), alias=_adopt_alias(one.option_strings))
+        if kind in ADOPT_ARGPARSE_SWITCHES:
+            many = kind == "_AppendConstAction"
+            same = [other for other in parser._actions if other.dest == one.dest and many == (
+                type(other).__name__ == "_AppendConstAction") and type(other).__name__ in ADOPT_ARGPARSE_SWITCHES]
+            if one is same[0]:
+                parts.append(_adopt_argparse_switch(same, about, fixed, many))
+        elif kind == "_CountAction":
+            base = one.default if isinstance(one.default, int) else 0
+            default = base if fixed and one.default is not None else TYPES_ABSENT
+            parts.append(_adopt_count(one.dest, _adopt_option(one.option_strings), base, default, None, about))
+        else:
+            parts.append(_adopt_argparse_part(parser, one, kind, about, fixed, signs))
+    return parts, rest
+
+
+def _adopt_argparse_fault(one: Any, kind: str, inner: bool, bare: bool) -> str:
+    """Return why an action cannot be mapped, "" where it can. inner, bare: subparsers, or no --, follow. Pure."""
+    if kind not in ADOPT_ARGPARSE_VALUES + ADOPT_ARGPARSE_SWITCHES + ("_CountAction",):
+        return (f"has the action {type(one).__name__}, which is none of argparse's own; use one of those with type=, "
+                "or leave it out with skip=")
+    if not one.option_strings:
+        if kind != "_StoreAction":
+            return "is a positional that does not store its words; use action=\"store\""
+        if inner and not (one.nargs is None or isinstance(one.nargs, int)):
+            return f"takes {one.nargs} words before the name of a subparser; give it a fixed number"
+        return ""
+    if one.nargs in ("...", "A..."):
+        return "is an option that takes the rest of the line; make it a positional"
+    if kind == "_ExtendAction" and one.nargs not in ("+", "*"):
+        return "extends a list without nargs=\"+\"; use action=\"append\" or give it that"
+    if bare and one.nargs in ("+", "*") and kind != "_ExtendAction":
+        return f"takes {one.nargs} words, and words without -- follow; use action=\"append\""
+    return ""
+
+
+def _adopt_argparse_text(parser: Any, action: Any) -> str:
+    """Return the help text of an action, its %(default)s and the like filled in, with choices no schema has."""
+    text = str(action.help or "")
+    try:
+        text = parser._get_formatter()._expand_help(action) if "%" in text else text
+    except (AttributeError, KeyError, TypeError, ValueError):
+        pass  # it is shown as it was written
+    known = isinstance(action.choices, (type(None), range)) or "enum" in _adopt_argparse_shape(action).schema
+    listed = "" if known else f" (one of {', '.join(map(str, action.choices))})"
+    return (_adopt_paragraph(text) + listed).strip()
+
+
+def _adopt_argparse_switch(actions: Sequence[Any], about: Arg, fixed: bool, many: bool) -> Any:
+    """Return the part of the actions without a value that set one attribute."""
+    rows: list[tuple[Any, str]] = []
+    for one in actions:
+        names = one.option_strings
+        if type(one).__name__ == "BooleanOptionalAction":
+            off = [name for name in names if name.startswith("--no-")]
+            rows += [(True, _adopt_option([name for name in names if name not in off])), (False, _adopt_option(off))]
+        else:
+            named = _adopt_option(names).lstrip(names[0][0])
+            rows.append((one.const if isinstance(one.const, (str, int, float)) else named, _adopt_option(names)))
+    first, default = actions[0], actions[0].default
+    known = isinstance(default, (str, int, float)) and default != ADOPT_SUPPRESS
+    made = _adopt_switch(first.dest, rows, default if known else TYPES_ABSENT, about, many=many,
+                         fixed=fixed and not (many and default))
+    made.required = any(one.required for one in actions)
+    return made
+
+
+def _adopt_argparse_part(parser: Any, one: Any, kind: str, about: Arg, fixed: bool, signs: str) -> Any:
+    """Return the part of a positional, or of an option that takes values."""
+    shape = _adopt_argparse_shape(one)
+    many, option = kind != "_StoreAction", bool(one.option_strings)
+    if isinstance(one.nargs, int):
+        shape = _types_tuple([shape] * one.nargs)
+    elif one.nargs in ("*", "+", "...") and kind != "_ExtendAction":
+        shape = _types_array(list, shape)
+        about.min = 1 if one.nargs == "+" and not many else None
+    shape = _types_array(list, shape) if many else shape
+    given = [] if one.default is None and one.nargs in ("*", "...") and not option else one.default
+    known = TYPES_ABSENT if given is None or given == ADOPT_SUPPRESS or not fixed else _adopt_default(shape, given)
+    if many:
+        known = TYPES_ABSENT  # what is given is added to it
+    token = _adopt_option(one.option_strings) if option else ""
+
+    def say(value: Any) -> list[str]:
+        said = []
+        for item in value if many else [value]:
+            words = _adopt_words(item)
+            joined = option and len(words) == 1
+            faults = [_adopt_argparse_misread(parser, word, "" if joined else signs, not joined) for word in words]
+            for fault in filter(None, faults if option else ()):
+                raise ValueError(fault)
+            said += [f"{token}={words[0]}"] if joined else [token, *words] if option else words
+        return said
+
+    places = {None: (1, 1), "?": (0, 1), "*": (0, ADOPT_WORDS), "+": (1, ADOPT_WORDS), "...": (0, ADOPT_WORDS)}
+    words = None if option else (one.nargs, one.nargs) if isinstance(one.nargs, int) else places[one.nargs]
+    about.rest = one.nargs == "..."
+    required = bool(one.required) if option else words is not None and words[0] > 0
+    return _adopt_part(one.dest, shape, say, about=about, default=known, required=required, words=words)
+
+
+def _adopt_argparse_shape(one: Any) -> Shape:
+    """Return the shape of one word of an action; of a conversion that is not known, text, which it judges itself."""
+    convert, choices = one.type, one.choices
+    kind = convert if convert in (int, float) else str
+    if isinstance(choices, range) and choices.step == 1 and kind is int and choices:
+        schema = {"type": "integer", "minimum": choices[0], "maximum": choices[-1]}
+        return _adopt_scalar(int).copy(schema=schema, tight=True)
+    if choices is None and isinstance(convert, type) and issubclass(convert, _types_enum()):
+        choices = [member.value for member in one.type]
+    plain = (str,) if kind is str else (int, float)
+    if choices is not None and not isinstance(choices, range) and (convert in (None, str, kind) or one.choices is None):
+        values = [*choices]
+        if values and all(isinstance(value, plain) and not isinstance(value, bool) for value in values):
+            return _adopt_choice(values)
+    return _adopt_scalar(kind).copy(marks=frozenset(("path",) if _adopt_is_path(convert) else ()))
+
+
+def _adopt_argparse_misread(parser: Any, word: str, signs: str, bare: bool) -> str:
+    """Return how a parser would misread a word, "" where it would not. bare: no -- stands before it. Pure."""
+    number = not parser._has_negative_number_optionals and parser._negative_number_matcher.match(word)
+    if word == "--":
+        return "is --, which its parser would drop"
+    if bare and len(word) > 1 and word[0] in parser.prefix_chars and not number:
+        return f"begins with {word[0]}, so that its parser would take it for an option"
+    if word and word[0] in signs:
+        return f"begins with {word[0]}, so that its parser would read a file of arguments"
+    return ""
+
+
+def _adopt_argparse_judge(parser: Any, inner: bool, rest: bool, signs: str) -> Callable[[list[str]], list[str]]:
+    """Return what makes the end of a level of its words, after -- where it can have one.
+
+    inner: the last word is the name of a subparser. rest: the last positional takes options too, once it has begun.
+    """
+
+    def judge(words: list[str]) -> list[str]:
+        bare, free = inner or rest, words
+        if rest:  # once it has begun, everything is read as it stands
+            fixed = sum(one.nargs is None for one in parser._actions if not one.option_strings)
+            free = words[: max(1, fixed)]
+        faults = [_adopt_argparse_misread(parser, word, signs, bare) for word in free]
+        faults += [_adopt_argparse_misread(parser, "." if word == "--" else word, signs, False) for word in words]
+        for fault in filter(None, faults):
+            raise ValueError(f"a positional argument {fault}")
+        return words if bare or not words else ["--", *words]
+
+    return judge
+
+
+def _adopt_rules(groups: Sequence[tuple[Any, Sequence[Any]]]) -> dict[str, Any]:
+    """Return what a schema says about exclusive groups: at most one member, where required exactly one. Pure."""
+    alone: dict[str, Any] = {}
+    needs: dict[str, Any] = {}
+    for group, parts in groups:
+        dests = [one.dest for one in group._group_actions]
+        members = {part.field.name: _adopt_silent(part) for part in parts if part.name in dests}
+        absent = {name: {"enum": silent} if silent else False for name, silent in members.items()}
+        for name, silent in members.items():
+            others: Any = {"properties": {other: rule for other, rule in absent.items() if other != name}}
+            if silent:
+                others = {"if": {"properties": {name: {"enum": silent}}}, "else": others}
+            alone[name] = others
+        if group.required and members:
+            first, silent = next(iter(members.items()))
+            given = {"properties": {first: {"enum": [not silent[0]]}}} if silent else {}
+            needs = {"if": {"properties": absent}, "then": {"required": [first], **given}, "else": needs}
+    return {**({"dependentSchemas": alone} if alone else {}), **needs}
+
+
+def _adopt_argparse_runner(parser: Any, handler: Any) -> Callable[..., Any]:
+    """Return what runs argv through argparse and then the function it belongs to."""
+
+    def run(name: str, argv: list[str], printed: Callable[[], str]) -> Any:
+        """Parse one line and call its function."""
+        try:
+            found = parser.parse_args(argv)
+        except SystemExit:
+            why = printed().strip().rpartition("error: ")[2]
+            raise Error("VALIDATION_ERROR", f"{name}: {why or 'its parser refuses the arguments'}") from None
+        except Exception as error:
+            if type(error).__name__ != "ArgumentError":
+                raise
+            raise Error("VALIDATION_ERROR", f"{name}: {error}") from None
+        call = getattr(found, handler, None) if isinstance(handler, str) else handler
+        if not callable(call):
+            raise Error("INTERNAL_SERVER_ERROR", f"{name}: its parser left no function in {handler}")
+        try:
+            return call(found)
+        except EOFError:
+            why = "it read past the end of its input, where nobody answers"
+            raise Error("REQUEST_ABORTED", f"{name} was aborted: {why}") from None
+        except SystemExit as leaving:
+            return _adopt_left(name, leaving.code)
+
+    return run
+
+
+# Plan -> argv
+
+
+def emit_argv(plan: Plan, program: str | Sequence[str] = ()) -> list[list[str]]:
+    """Return the command line of each step of a plan, for a host that dispatches them itself.
+
+    program: what stands first, a name or several words. Each line reads back, in the application the plan was checked
+    by, to the same arguments: defaults are left out where nothing else could fill them in, secrets always.
+
+    A host that runs these lines gives up what execute() does: no approval is asked for or passed on (no --yes is
+    written, and a program other than this one may not ask), paths were judged at the check and are not judged again
+    unless the program does so itself, nothing holds the steps together, and no result reaches a later step, so that a
+    plan with references is refused. Raises: BAD_REQUEST.
+    """
+    if not isinstance(plan, Plan):
+        raise Error("BAD_REQUEST", f"emit_argv needs a checked plan, as app.check returns it, not {_reg_show(plan)}")
+    first = [program] if isinstance(program, str) else [*program]
+    lines = []
+    for index, step in enumerate(plan._steps):
+        where = f"plan[{index}] ({step.tool})"
+        if step.admitted is None:
+            raise Error("BAD_REQUEST", f"{where} holds a reference, whose value only execution knows; execute the plan",
+                        details={"step": index})
+        if not step.command.is_on("cli"):
+            raise Error("BAD_REQUEST", f"{where} is not a shell command, so that no command line stands for it; "
+                        "expose it on cli", details={"step": index})
+        lines.append([*first, step.tool, *_adopt_emit(step.command, step.admitted.args, where)])
+    return lines
+
+
+def _adopt_emit(command: Command, args: Mapping[str, Any], where: str) -> list[str]:
+    """Return the tokens of one call, each an option with its value in it. Raises: BAD_REQUEST."""
+    root, tokens, said = command.input.schema, [], {}
+    line = _ArgvLine(name=command.name, fields=command.fields, root=root)
+    hidden = {place[0] for place in command.input.locate(args, "secret")}
+    for field in command.fields:
+        name = field.name
+        if name not in args or name in hidden or field.secret:
+            continue
+        value = said[name] = args[name]
+        plain = field.default is not TYPES_ABSENT and field.env is None
+        if plain and _adopt_equal(field.default, value):
+            del said[name]
+            continue
+        words = [word for word in ("--" + field.public_name, "--" + name, "--." + name) if word in line.words]
+        words = words[::-1] if command.remote else words  # an option of the application may have that name too
+        spelled = [f"{word}={value if isinstance(value, str) else _json_dumps(value)}" for word in words
+                   if not isinstance(value, (list, dict)) and value is not None]
+        spelled += [f"{word}:={_json_dumps(value)}" for word in words]
+        found = next((token for token in spelled if _adopt_reads_back(line, [token], {name: value})), None)
+        if found is None:
+            raise Error("BAD_REQUEST", f"{where}: no command line can say the value of {_json_show(name)}")
+        tokens.append(found)
+    if not _adopt_reads_back(line, tokens, said):
+        raise Error("BAD_REQUEST", f"{where}: no command line can say these values together")
+    return tokens
+
+
+def _adopt_reads_back(line: _ArgvLine, tokens: Sequence[str], args: Mapping[str, Any]) -> bool:
+    """Tell whether tokens mean exactly these arguments, on a line of this command and as words of a process."""
+    if any("\0" in token for token in tokens):
+        return False
+    read = _argv_parse(tokens, line)
+    return not read.faults and read.help is None and _adopt_equal(read.args, dict(args))
+# endregion ADOPT
+
+
 # region APP -- App: puts the sections together, routing, output, exit
-# needs: LIMITS ERRORS JSON ENV PATHS SCHEMA TYPES SHAPES REG ARGV CALL VIEWS HELP FETCH WAIT STREAM BATCH
+# needs: LIMITS ERRORS JSON ENV FILES PATHS SCHEMA TYPES SHAPES REG ARGV CALL VIEWS HELP FETCH WAIT STREAM BATCH PLAN PLANNER LEXICAL
 # An App is a name, a version and commands. A line goes through it in this order, and each step refuses before the
 # next is reached:
 #
@@ -12465,6 +16348,7 @@ def _profile_read_answer(store: ProfileStore, field: Field, answer: str) -> Any:
 #     emit       one JSON document on standard output, or one failure on standard error
 #
 # App holds what the program declares; _AppLine holds one run of it.
+
 
 
 class App:
@@ -12483,7 +16367,8 @@ class App:
     error_hint: text, or a function of the error, added to the hint of each failure. stdin: a function that reads piped
     input in place of the 250 ms rule. exit_codes: {error code: exit code}. sandbox: the folder that path arguments must
     stay below, or nk.UNCONFINED. profiles: a ProfileStore; it owns --profile, ctx.profile is what was resolved, and
-    resolve_auth(globals, profile) is given it too.
+    resolve_auth(globals, profile) is given it too. planner: what turns sentences into plans, in place of the built-in
+    LexicalPlanner, which needs no model.
 
     The constructor records; faults are found at every start, as RegistrationError.
     """
@@ -12538,13 +16423,14 @@ class App:
         self.exit_codes = exit_codes or {}  #: overrides of the table
         self.sandbox = sandbox  #: folder, UNCONFINED or None
         self.profiles = profiles  #: a ProfileStore, which owns --profile, or None
+        self.planner = planner  #: turns sentences into plans; a LexicalPlanner once the first is asked for
         self.services, self.runtime_tools = services, runtime_tools  #: lists, or functions of the identity
         self.commands = commands  #: functions and Command objects beside those the decorators record
         self._recorded: list[tuple[Any, dict[str, Any]]] = []
         self._later = [
             (option, text) for option, value, text in (
                 ("connections", connections, "MCP connections"),
-                ("planner", planner, "planning"), ("stamp", stamp, "build stamps"),
+                ("stamp", stamp, "build stamps"),
             ) if value
         ]
         self.own_views: frozenset[str] = frozenset()  #: commands that answer view options themselves
@@ -12573,12 +16459,12 @@ class App:
         self._main(argv, None)
 
     def serve(self, kind: str, words: Sequence[str], place: str = "") -> None:
-        """Run "stream" or "batch" on this application as if it were mounted, with these words, and exit as main does.
+        """Run one of APP_SERVED on this application as if it were mounted, with these words, and exit as main does.
 
         place: what messages call the application in place of its name. Raises: BAD_REQUEST for another kind.
         """
         if kind not in APP_SERVED:
-            raise Error("BAD_REQUEST", f"this program serves {' and '.join(APP_SERVED)}, not {_json_show(kind)}")
+            raise Error("BAD_REQUEST", f"this program serves {', '.join(APP_SERVED)}, not {_json_show(kind)}")
         make = APP_SERVED[kind]
         mount = _reg_command(make(), default_expose=REG_DEFAULT_EXPOSE)
         self._main([kind, *words], mount, place)
@@ -12616,15 +16502,97 @@ class App:
         globals: application options as JSON, and "profile"; what is left out comes from the environment, then from
         its default. Raises: USAGE for a wrong application option, RegistrationError.
         """
+        line = self._line(env, None)
+        return line.invoker(self.surface(), self._options(line, globals))
+
+    def _options(self, line: _AppLine, globals: Mapping[str, Any] | None) -> Engine:
+        """Return the engine of a line with these application options, as JSON. Raises: USAGE, REGISTRATION_ERROR."""
         try:
             given = _json_copy(dict(globals or {}))
         except (_JsonFault, TypeError, ValueError) as fault:
             raise _ErrorsUsage([f"application options: {fault}"]) from None
-        line, surface = self._line(env, None), self.surface()
+        surface = self.surface()
         unknown = sorted(given.keys() - {field.name for field in surface.fields})
         if unknown:
             raise _ErrorsUsage([f"application options: there is no {_json_show(unknown[0])}"])
-        return line.invoker(surface, line.make_engine(surface, line.take_globals(surface, given)))
+        return line.make_engine(surface, line.take_globals(surface, given))
+
+    # -- the boundary: a model proposes, this program checks, somebody else approves ---------------------------------
+
+    def plan(
+        self, utterance: str, *, now: float | None = None, globals: Mapping[str, Any] | None = None,
+        env: Env | None = None,
+    ) -> Plan:
+        """Return the checked plan that the planner makes of a sentence; one inference, and nothing is called.
+
+        A plan of no steps means that no command fits. now: seconds since 1970 that "today" is meant from. globals, env:
+        as for invoker. Raises: what check raises, and what the planner refuses with.
+        """
+        engine = self._boundary(globals, env)
+        return _plan_check(engine, self._propose(engine, utterance, now))
+
+    def check(
+        self, plan: str | bytes | Mapping[str, Any], *, globals: Mapping[str, Any] | None = None, env: Env | None = None
+    ) -> Plan:
+        """Return the checked plan of a model's text, or of its object; nothing is called but hooks.before_call.
+
+        Raises: PLAN_INVALID, NOT_FOUND, VALIDATION_ERROR, SANDBOX_ESCAPE, with "step" and "argument" in their details;
+        USAGE for a wrong application option.
+        """
+        return _plan_check(self._boundary(globals, env), plan)
+
+    def execute(
+        self, plan: Plan, confirmed: Any = False, dry_run: bool = False, *, cancel: Cancel | None = None
+    ) -> PlanResult:
+        """Run a checked plan and return how that ended, with the results of all steps that ended.
+
+        confirmed: True, the plan's digest, or a function of a step that returns True: what lets destructive steps
+        happen. dry_run: call nothing but what is registered with previews=True; it wins over confirmed.
+        """
+        if not isinstance(plan, Plan) or plan._engine.app is not self:
+            error = Error("BAD_REQUEST", f"execute runs a plan that check of {self.name} returned, not "
+                          + ("one of another application" if isinstance(plan, Plan) else _reg_show(plan)))
+            return PlanResult(None, error=error, exit_code=exit_code(error.code, self.exit_codes))
+        result: PlanResult = _call_drive(_plan_execute(plan, confirmed=confirmed, dry_run=dry_run, cancel=cancel))
+        return result
+
+    def invoke(
+        self, utterance: str, dry_run: bool = False, confirmed: Any = False, *, now: float | None = None,
+        globals: Mapping[str, Any] | None = None, env: Env | None = None, cancel: Cancel | None = None,
+    ) -> PlanResult:
+        """Plan a sentence and execute the plan; what the planner, the check or a step refuses is in the result.
+
+        The digest of one plan never covers another, so a digest is of little use here: plan, look, then execute.
+        """
+        try:
+            plan = self.plan(utterance, now=now, globals=globals, env=env)
+            if not len(plan):
+                raise _app_no_command(plan._engine, utterance)
+        except Error as error:
+            return PlanResult(None, error=error, exit_code=exit_code(error.code, self.exit_codes))
+        return self.execute(plan, confirmed, dry_run, cancel=cancel)
+
+    def _boundary(self, globals: Mapping[str, Any] | None, env: Env | None) -> Engine:
+        line = self._line(env, None)
+        return _app_boundary(line, self._options(line, globals))
+
+    def _propose(self, engine: Engine, utterance: str, now: float | None) -> object:
+        """Return the object that the planner wrote. Raises: PLAN_INVALID, UPSTREAM_TOOL_ERROR, BAD_REQUEST."""
+        if not isinstance(utterance, str):
+            raise Error("BAD_REQUEST", f"a sentence is text, not {_reg_show(utterance)}")
+        self.planner = self.planner or LexicalPlanner()
+        request = _planner_request(engine, utterance)
+        request.now = request.now if now is None else now
+        try:
+            text = self.planner.propose(request)
+        except Error:
+            raise
+        except Exception as fault:
+            raise Error("UPSTREAM_TOOL_ERROR", f"the planner {type(self.planner).__name__} failed") from fault
+        if not isinstance(text, (str, bytes)):
+            raise Error("UPSTREAM_TOOL_ERROR", f"the planner {type(self.planner).__name__} answered with "
+                        f"{_reg_show(text)}, not with text")
+        return _plan_read(text, thinking=getattr(self.planner, "thinking", "closed"))
 
     def _invoker(self, engine: Engine) -> Invoker:
         """Return an invoker for calls inside a call: same application options, profile and identity."""
@@ -12798,7 +16766,7 @@ class _AppLine:
         found = self.mount or (registry.find_cli(name) if name is not None else None)
         if found is None:
             engine = self.make_engine(surface, self.take_globals(surface, self._lift(surface, route.tokens).globals))
-            registry = await self._resolve(surface, engine, live)
+            registry = await self.resolve(surface, engine, live)
             if name is None:
                 return self._top_help(surface, registry, route.help or "")
             found = registry.find_cli(name)
@@ -12855,7 +16823,7 @@ class _AppLine:
         engine = _app_engine(self.engine)
         tool = engine.registry.get(name)
         if tool is None:
-            engine.registry = await self._resolve(surface, engine, live)
+            engine.registry = await self.resolve(surface, engine, live)
             tool = engine.registry.get(name)
         if tool is None:
             raise self.missing or _call_unknown(engine.registry, name, "cli")
@@ -12974,14 +16942,14 @@ class _AppLine:
         engine = engine.twin()
 
         async def find_more(live: Any) -> Registry:
-            registry = await self._resolve(surface, engine, live)
+            registry = await self.resolve(surface, engine, live)
             if self.missing is not None:
                 raise self.missing
             return registry
 
         return Invoker(engine, find_more if surface.dynamic else None, check)
 
-    async def _resolve(self, surface: _AppSurface, engine: Engine, live: bool) -> Registry:
+    async def resolve(self, surface: _AppSurface, engine: Engine, live: bool) -> Registry:
         """Return the whole registry; where the identity or a factory fails, the static one, and remember why."""
         self.engine = engine
         if not surface.dynamic:
@@ -13089,7 +17057,7 @@ class _AppLine:
 
     def _print_failure(self, error: Error) -> int:
         """Print one failure on standard error and return its exit code; usage and registration as plain text."""
-        if isinstance(error, _EnvReaderGone):
+        if error.code == "READER_GONE":
             pass  # nobody is left to read a word about it
         elif isinstance(error, _ErrorsUsage):
             words = (self.prefix, self.place) if self.mount is not None else (self.place, self.prefix)
@@ -13183,6 +17151,8 @@ def _app_check_arguments(app: App) -> None:
         value = getattr(app, option)
         if value is not None and (isinstance(value, type) or not all(hasattr(value, part) for part in parts)):
             raise RegistrationError(f"App({option}=...) of {app.name} must be {option.capitalize()}(...)")
+    if app.planner is not None and not callable(getattr(app.planner, "propose", None)):
+        raise RegistrationError(f"App(planner=...) of {app.name} needs a method propose(request)")
     for option in ("resolve_auth", "context", "download", "stdin"):
         if getattr(app, option) is not None and not callable(getattr(app, option)):
             raise RegistrationError(f"App({option}=...) of {app.name} must be a function")
@@ -13352,8 +17322,145 @@ def _app_engine(engine: Engine | None) -> Engine:
     return engine
 
 
+def _app_boundary(line: _AppLine, engine: Engine) -> Engine:
+    """Return an engine's twin that knows every command; plans are checked and run by it. Raises: Error."""
+    engine, surface = engine.twin(), line.app.surface()
+    if surface.dynamic:
+        engine.registry = _call_drive(line.resolve(surface, engine, False))
+        if line.missing is not None:
+            raise line.missing
+    return engine
+
+
+def _app_no_command(engine: Engine, utterance: str) -> Error:
+    """Return the NOT_FOUND of a sentence that no command fits, with the commands nearest to its words. Pure."""
+    names = [command.name for command in engine.registry.commands("agent") if not command.hidden]
+    near: list[str] = []
+    for word in utterance[:APP_UTTERANCE_CHARACTERS].split()[:APP_UTTERANCE_WORDS]:
+        near += [name for name in _reg_near(word, names) if name not in near]
+    shown = (near or names)[:APP_NAMES_SHOWN]
+    tail = f"; the nearest commands are {', '.join(shown)}" if shown else "; no command is exposed to it"
+    return Error("NOT_FOUND", "no command fits what was asked" + tail, details={"suggestions": shown})
+
+
+def _app_plan_shown(plan: Plan) -> str:
+    """Return a plan as numbered lines for people. Pure."""
+    lines = []
+    for number, step in enumerate(plan, 1):
+        words = [f"{key}={_json_show(value, APP_QUESTION_CHARACTERS)}" for key, value in step.args.items()]
+        mark = ["(destructive)"] if step.command.destructive else []
+        bound = [f"-> ${step.output}"] if step.output else []
+        lines.append(_env_human(" ".join([f"{number}.", step.tool, *words, *bound, *mark])))
+    return "".join(line + "\n" for line in lines)
+
+
+def _app_run_plan(ctx: Ctx, plan: Plan, confirmed: Any) -> dict[str, Any]:
+    """Execute a plan for a command line and return its result; without an approval the terminal is asked.
+
+    Raises: what the plan stopped with; its details hold the steps that ended too.
+    """
+    engine = plan._engine
+
+    def ask(step: Any) -> bool:
+        return ctx._env is not None and ctx._env.ask(_app_question(ctx.app, engine, step.admitted), "Go on?") is True
+
+    if not ctx.options.quiet and not ctx._engine.capture:
+        ctx.stderr.write(_app_plan_shown(plan))
+    result = ctx.app.execute(plan, ask if confirmed is None else confirmed, ctx.dry_run, cancel=ctx.cancel)
+    wire: dict[str, Any] = result.to_wire()
+    if result.error is not None:
+        kept = {key: wire[key] for key in ("steps", "rest") if wire.get(key)}
+        details = wire["error"].get("details", {})
+        hint = result.error.hint
+        if result.error.code == "CONFIRMATION_REQUIRED" and confirmed is None:
+            hint = hint or "pass --yes to confirm"
+        raise Error(result.error.code, result.error.message, details=dict(details, **kept), hint=hint,
+                    retryable=result.error.retryable, relayed=result.error.relayed)
+    return wire
+
+
+def ask_command(name: str = "ask") -> Command:
+    """Return a native command that does what a sentence says: ``app ask "what is due tomorrow"``.
+
+    The planner proposes commands of the agent surface, the plan is checked as a whole and shown on standard error, and
+    destructive steps are asked for on the terminal, unless --yes confirms them. --dry-run shows what would happen.
+    """
+
+    def ask(ctx: Ctx, *words: str) -> dict[str, object]:
+        """Do what a sentence says, by the commands of this program; ask before anything is destroyed."""
+        sentence = " ".join(words)
+        engine = _app_boundary(ctx.app._line(ctx._env, None), ctx._engine)
+        plan = _plan_check(engine, ctx.app._propose(engine, sentence, None))
+        if not len(plan):
+            raise _app_no_command(engine, sentence)
+        return _app_run_plan(ctx, plan, True if ctx.options.yes else None)
+
+    recorded = native(name=name, previews=True, args={"words": Arg(min=1, help="a sentence")},
+                      examples=('"what is due tomorrow"',))(ask)
+    return _reg_command(recorded, default_expose=("cli",))
+
+
+def _app_read_plan(ctx: Ctx, file: str) -> Plan:
+    """Return the checked plan in a file, or with - on standard input. Raises: Error."""
+    env = ctx._env or Env()
+    text = _files_read(os.path.join(env.cwd, file), PLAN_TEXT_CHARACTERS) if file != "-" else b""
+    if file == "-":
+        stream = env.take_stdin()
+        text = stream.read(PLAN_TEXT_CHARACTERS + 1) if stream is not None else b""
+    engine = _app_boundary(ctx.app._line(env, None), ctx._engine)
+    return _plan_check(engine, _plan_read(text))
+
+
+def _app_check_command() -> Command:
+    def check(ctx: Ctx, file: str = "-") -> dict[str, object]:
+        """Check a plan as a whole and show its digest and its final arguments; nothing is called."""
+        plan = _app_read_plan(ctx, file)
+        steps = [{"step": index, "tool": step.tool, "args": step.args, "destructive": step.command.destructive}
+                 for index, step in enumerate(plan)]
+        return {"digest": plan.digest, **plan.to_wire(), "steps": steps}
+
+    about = {"file": Arg(help=APP_PLAN_HELP)}
+    return _reg_command(native(name="check", args=about)(check), default_expose=("cli",))
+
+
+def _app_execute_command() -> Command:
+    def execute(ctx: Ctx, file: str = "-", *, approve: str | None = None) -> dict[str, object]:
+        """Check a plan and run it; destructive steps need --approve with its digest, --yes, or an answer."""
+        return _app_run_plan(ctx, _app_read_plan(ctx, file), approve or (True if ctx.options.yes else None))
+
+    about = {"file": Arg(help=APP_PLAN_HELP), "approve": Arg(help="the digest that check showed")}
+    return _reg_command(native(name="execute", previews=True, args=about)(execute), default_expose=("cli",))
+
+
+def _app_eval_command() -> Command:
+    """Return the command that measures the planner of an application by a file of rows."""
+
+    def eval_rows(file: str, ctx: Ctx) -> dict[str, object]:
+        """Measure how well sentences become plans, by a file of rows; nothing is called."""
+        data = _files_read(os.path.join((ctx._env or Env()).cwd, file), JSON_DOOR_BYTES)
+        rows = []
+        for number, text in enumerate(data.split(b"\n"), 1):
+            try:
+                rows += [_json_loads(text)] if text.strip() else []
+            except _JsonFault as fault:
+                raise Error("BAD_REQUEST", f"line {number} of {_json_show(file)} is no JSON: {fault}") from None
+        return evaluate(ctx.app, rows)
+
+    recorded = native(
+        name="eval", args={"file": Arg(help='JSON lines of {"utterance", "plan" or "refuse": true, "now"?}')},
+        present=lambda report, options: _json_dumps(report) + "\n" if options.json else report["text"] + "\n",
+        exit_code=lambda report: int(report["bad"] > PLANNER_BAD_RATE or report["destructive"] > 0),
+    )(eval_rows)
+    return _reg_command(recorded, default_expose=("cli",))
+
+
+APP_PLAN_HELP = "the plan, as a model wrote it: a file, or - for standard input"
+
 #: What `python3 knaif.py KIND APP ...` mounts on an application that has it not.
-APP_SERVED: dict[str, Callable[[], Command]] = {"stream": stream_command, "batch": batch_command}
+APP_SERVED: dict[str, Callable[[], Command]] = {
+    "stream": stream_command, "batch": batch_command, "ask": ask_command, "check": _app_check_command,
+    "execute": _app_execute_command, "eval": _app_eval_command,
+}
 
 
 def completion_command(name: str = "completion") -> Command:
@@ -13408,6 +17515,22 @@ MAIN_DESCRIPTION = {
         },
     }},
 }
+#: Commands that a program's App answers itself: name -> (help, example).
+MAIN_DRIVEN = {
+    "run": ("Run a program; every word after its name is its own.", "run tasks.py add 'buy milk'"),
+    "stream": ("Answer a line of JSON for each line of JSON; `stream APP --help` shows its options.",
+               "stream tasks.py < lines.jsonl"),
+    "batch": ("Answer lines so that a crash loses nothing and repeats nothing; `batch APP --help` shows its options.",
+              "batch tasks.py lines.jsonl"),
+    "check": ("Check a plan as a whole, call nothing; `check APP --help` shows its options.",
+              "check tasks.py plan.json"),
+    "execute": ("Check a plan and run it; `execute APP --help` shows its options.",
+                "execute tasks.py plan.json --approve 3f..."),
+    "ask": ("Do what a sentence says, ask before anything is destroyed; `ask APP --help` shows its options.",
+            "ask tasks.py what is due tomorrow"),
+    "eval": ("Measure how well sentences become plans; `eval APP --help` shows its options.",
+             "eval tasks.py rows.jsonl"),
+}
 MAIN_VIEW_HELP = (
     "Answer a question about JSON records in place of showing them. "
     "The questions: --count-by, --sum (with --by for each group), --by with --top, --sort (with --ascending and "
@@ -13433,13 +17556,12 @@ def _main_app() -> App:
     app.native(name="schema", args={"app": target, "command": Opt(help="one command; without it all of them")},
                returns=MAIN_REPORT, exit_code=_main_status)(_main_schema)
     # The next two have results, so that descriptor 1 is standard error while a program is imported.
-    for name, run, example in (
-        ("run", _main_run, "run tasks.py add 'buy milk'"), ("stream", _main_stream, "stream tasks.py < lines.jsonl"),
-        ("batch", _main_batch, "batch tasks.py lines.jsonl"),
-    ):
-        app.native(name=name, args={"app": Arg(rest=True, min=1, help="the program, then the words of its own line")},
-                   examples=(example,), returns={"type": "integer"}, present=lambda status, options: "",
-                   exit_code=lambda status: status)(run)
+    for name, (about, example) in MAIN_DRIVEN.items():
+        app.native(
+            name=name, help=about, examples=(example,), returns={"type": "integer"}, present=lambda status, options: "",
+            exit_code=lambda status: status,
+            args={"app": Arg(rest=True, min=1, help="the program, then the words of its own line")},
+        )(_main_driver(name))
     app.native(name="completion", args={
         "shell": Arg(choices=HELP_SHELLS, help="the shell the script is for"),
         "app": Opt(help="the program; without it this one"),
@@ -13563,23 +17685,15 @@ def _main_with_problems(report: dict[str, object], problems: Sequence[str]) -> d
     return dict(report, problems=problems) if problems else report
 
 
-def _main_run(app: list[str], ctx: Ctx) -> int:
-    """Run a program; every word after its name is its own."""
-    return _main_drive(app, ctx, "main", app[1:])
+def _main_driver(name: str) -> Callable[..., int]:
+    """Return the command that lets a program's App take over this process in one of the ways of MAIN_DRIVEN."""
 
+    def drive(app: list[str], ctx: Ctx) -> int:
+        if name == "run":
+            return _main_drive(app, ctx, "main", app[1:])
+        return _main_drive(app, ctx, "serve", name, app[1:], app[0])
 
-def _main_stream(app: list[str], ctx: Ctx) -> int:
-    """Answer a line of JSON for each line of JSON; `stream APP --help` shows its options."""
-    return _main_serve("stream", app, ctx)
-
-
-def _main_batch(app: list[str], ctx: Ctx) -> int:
-    """Answer lines so that a crash loses nothing and repeats nothing; `batch APP --help` shows its options."""
-    return _main_serve("batch", app, ctx)
-
-
-def _main_serve(kind: str, app: list[str], ctx: Ctx) -> int:
-    return _main_drive(app, ctx, "serve", kind, app[1:], app[0])
+    return drive
 
 
 def _main_drive(app: list[str], ctx: Ctx, method: str, *given: Any) -> int:

@@ -71,6 +71,7 @@ app = nk.App(
     "media",
     version="1.0.0",
     expose=("cli", "agent", "mcp"),
+    commands=[nk.ask_command()],
     global_options=Globals,
     sandbox=os.environ.get("MEDIA_FOLDER") or ".",
     wait={"render": wait, "render_status": wait},
@@ -235,6 +236,9 @@ def demo() -> None:
         "discard out/picture-2-1.png --dry-run --json",
         "discard out/picture-2-1.png --yes --json",
         "discard /etc/passwd --yes",
+        'ask "list the pictures in out" --json',
+        'ask "discard out/picture-2-2.png" --json',
+        'ask "discard ../../secret.png" --json',
     ]
     server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
     Thread(target=server.serve_forever, daemon=True).start()

@@ -72,7 +72,9 @@ class Globals:
     db: Annotated[Path | None, nk.Opt(env="TASKS_DB", help="file that holds the list")] = None
 
 
-app = nk.App("tasks", version="1.0.0", expose=("cli", "agent", "mcp"), global_options=Globals)
+app = nk.App(
+    "tasks", version="1.0.0", expose=("cli", "agent", "mcp"), global_options=Globals, commands=[nk.ask_command()],
+)
 
 
 # Storage
@@ -272,6 +274,9 @@ def demo() -> None:
         "purge --before 2100-01-01",
         "purge --before 2100-01-01 --dry-run",
         "purge --before 2100-01-01 --yes",
+        'ask "add call the plumber due 2026-06-01" --json',
+        'ask "show task 3" --quiet --json',
+        'ask "do not delete anything" --json',
         "doctor",
     ]
     with tempfile.TemporaryDirectory() as folder:

@@ -6,6 +6,7 @@ What is not installed is skipped by name. Reads clock; writes a temporary folder
 """
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
@@ -198,6 +199,25 @@ def act(name: str, count: int, flag: bool) -> dict:
 if __name__ == "__main__":
     app.main()
 """
+PLANS_APP = """
+import knaif as nk
+app = nk.App("plans", "1.0.0", expose=("agent",))
+
+@app.command
+def look(name: str, count: int, flag: bool) -> dict:
+    return {"name": name, "count": count, "flag": flag}
+
+@app.command
+def buy(name: str, count: int = 1) -> int:
+    return count
+
+@app.command
+def tell(text: str) -> None:
+    pass
+"""
+#: Three steps, one of which takes a part of an earlier one's result.
+PLAN_TEXT = '''{"plan": [{"tool": "look", "args": {"name": "abc", "count": 3, "flag": true}, "output": "$m"},
+{"tool": "buy", "args": {"name": "$m.name", "count": 2}}, {"tool": "tell", "args": {"text": "done"}}]}'''
 CALL_ARGS = {"name": "abc", "count": 3, "flag": True}
 
 
@@ -555,11 +575,27 @@ def rows_calls(folder):
                   lambda: batched(1000, "look", folder), 11)
 
 
+def rows_plans(folder):
+    """Yield the rows of plans; the goals are those of numbers.md, in bare calls instead of a peer's times."""
+    sys.path.insert(0, folder)
+    import knaif
+    import plans
+
+    engine = plans.app.check(PLAN_TEXT)._engine
+    plan, times = knaif._plan_check(engine, PLAN_TEXT), loop(bare_call)
+    if not plans.app.execute(plan).ok:
+        raise RuntimeError("the plan failed")
+    bare = functools.partial(timed, bare_call, times)
+    for what, work, goal in (("plan of 3 steps, text to check", lambda: knaif._plan_check(engine, PLAN_TEXT), 6.6),
+                             ("plan of 3 steps, execute", lambda: plans.app.execute(plan), 9.1)):
+        yield in_turn(what + " / bare call", functools.partial(timed, work, times // 10), bare, goal, "us")
+
+
 def rows(folder):
     """Yield all rows; the programs that are started stand in a folder of their own."""
     programs = {
         "one": ONE_COMMAND, "readme": README_APP, "many": MANY_COMMANDS,
-        "with_argparse": ARGPARSE_APP, "with_click": CLICK_APP, "calls": CALLS_APP,
+        "with_argparse": ARGPARSE_APP, "with_click": CLICK_APP, "calls": CALLS_APP, "plans": PLANS_APP,
     }
     for name, text in programs.items():
         # A program of its own imports the module, whose .pyc stands beside it; its own text is compiled at each start.
@@ -570,6 +606,7 @@ def rows(folder):
     yield from rows_views(folder)
     yield from rows_warm()
     yield from rows_calls(folder)
+    yield from rows_plans(folder)
 
 
 # Table

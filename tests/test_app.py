@@ -971,7 +971,7 @@ def test_a_program_with_profiles_owns_the_option():
 def test_an_app_refuses_to_serve_what_it_does_not_know():
     with pytest.raises(nk.Error) as caught:
         make_counter().serve("telepathy", [])
-    assert caught.value.message == 'this program serves stream and batch, not "telepathy"'
+    assert caught.value.message == 'this program serves stream, batch, ask, check, execute, eval, not "telepathy"'
 
 
 # Regressions
@@ -1032,7 +1032,7 @@ def refuse() -> None:
     (dict(stdin="x"), "App(stdin=...) of app must be a function"),
     (dict(auth=1, resolve_auth=print), "App app was given both auth and resolve_auth; pass one of them"),
     (dict(wait={"x": 1}), 'App(wait=...) names "x", which is no shell command; name a command that is exposed on cli'),
-    (dict(planner=1), "App(planner=...) of app: this version of the module has no planning; leave it out"),
+    (dict(planner=1), "App(planner=...) of app needs a method propose(request)"),
     (dict(exit_codes={"X": 256}), "exit_codes of app: X needs a whole number from 0 to 255, not 256"),
 ])
 def test_constructor_arguments_of_a_wrong_kind_are_one_sentence(options, message):

@@ -131,7 +131,7 @@ def test_demo_walks_through_the_commands_and_leaves_the_persons_own_list_alone(t
     calls = re.findall(r"^\$ tasks (\S+)", out, re.M)
     assert len(calls) >= 12
     assert {"add", "list", "edit", "tag", "done", "stats", "export", "import", "purge", "doctor"} <= set(calls)
-    assert re.findall(r"\(exit code (\d+)\)", out) == ["4", "1", "8"]
+    assert re.findall(r"\(exit code (\d+)\)", out) == ["4", "1", "8", "4"]
     assert "Traceback" not in out and list(tmp_path.iterdir()) == []
 
 
@@ -180,3 +180,13 @@ def test_orders_need_a_profile_and_a_known_token(tmp_path):
         server.terminate()
         server.wait(timeout=10)
         server.stdout.close()
+
+
+# clock.py
+
+
+def test_the_demo_of_the_clock():
+    code, out, err = start([os.path.join(ROOT, "examples", "clock.py"), "demo"])
+    assert (code, "Traceback" in out + err) == (0, False)
+    assert re.findall(r"\(exit code (\d+)\)", out) == ["1", "1", "4"]
+    assert '"data":123' in out and '"tz":"Asia/Tokyo"' in out

@@ -98,7 +98,7 @@ def test_nothing_is_discarded_unasked_or_outside(media, tmp_path):
 def test_demo_walks_through_the_commands(tmp_path):
     code, out, err = start([MEDIA, "demo"], tmp_path)
     assert (code, err) == (0, "")
-    assert re.findall(r"\(exit code (\d+)\)", out) == ["1", "7", "64", "3", "8", "3"]
+    assert re.findall(r"\(exit code (\d+)\)", out) == ["1", "7", "64", "3", "8", "3", "8", "3"]
     assert out.count("saved out/picture-2-") == 3 and "Traceback" not in out
     assert "picture-2-3 (2).png    128     128\n" in out and list(tmp_path.iterdir()) == []
 

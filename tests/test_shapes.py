@@ -76,10 +76,16 @@ def clean_modules():
             del sys.modules[name]
 
 
+def signature_of(function, **options):
+    """Return what _shapes_signature returns, by names."""
+    names = ("input", "fields", "output", "returns_none", "context", "var_keyword", "bind")
+    return types.SimpleNamespace(**dict(zip(names, nk._shapes_signature(function, **options))))
+
+
 def shape_of(annotation, source="", future=True, output=False):
     """Return the shape of the one parameter x (or of the result) that is annotated so."""
     text = "%s\n%s\ndef f(%s%s): ...\n" % (COMMON, source, ") -> (" if output else "x: ", annotation)
-    signature = nk._shapes_signature(load(text, future=future).f, owner="f")
+    signature = signature_of(load(text, future=future).f, owner="f")
     return signature.output if output else signature.fields[0].shape
 
 
@@ -87,7 +93,7 @@ def refusal(text, future=True, function="f", **options):
     """Return the sentence with which a function of this source is refused."""
     module = load(COMMON + text, future=future)
     with pytest.raises(nk.RegistrationError) as caught:
-        nk._shapes_signature(getattr(module, function), owner="m.f", **options)
+        signature_of(getattr(module, function), owner="m.f", **options)
     assert caught.value.code == "REGISTRATION_ERROR"
     return caught.value.message
 
@@ -257,7 +263,7 @@ def test_the_schema_refuses(annotation, given):
 def test_lists_and_dicts_are_new():
     """What a handler does to its arguments changes neither the admitted arguments nor the default."""
     text = COMMON + "def f(a: list, b: List[str] = ['x'], c: Any = {}, d: Dict[str, int] = {}, e: dict = None or {}): ...\n"
-    signature = nk._shapes_signature(load(text).f, owner="f")
+    signature = signature_of(load(text).f, owner="f")
     given = {"a": [[1]]}
     for _ in range(2):
         values = signature.input.to_python(signature.input.complete(given))
@@ -456,7 +462,7 @@ def test_io_r1_integers_come_out_digit_for_digit():
 
 def test_recursive_types_stand_in_defs():
     shape = shape_of("Tree")
-    signature = nk._shapes_signature(sys.modules["shapes_case"].f, owner="f")
+    signature = signature_of(sys.modules["shapes_case"].f, owner="f")
     assert shape.schema == {"$ref": "#/$defs/Tree"}
     assert signature.input.schema["$defs"] == {"Tree": {
         "type": "object", "required": ["name"], "additionalProperties": False,
@@ -487,7 +493,7 @@ class Chain(NamedTuple):
 def test_types_that_refer_to_each_other(future):
     text = COMMON + MUTUAL + "def f(a: A, b: B, n: Node, c: Chain): ...\n"
     module = load(text, future=future)
-    signature = nk._shapes_signature(module.f, owner="f")
+    signature = signature_of(module.f, owner="f")
     given = {
         "a": {"b": {"a": {"b": None, "p": "x"}, "others": {"k": {"a": {"p": "y"}}}}}, "b": {"a": {"p": "z"}},
         "n": {"next": {"next": None}}, "c": {"value": 1, "next": {"value": 2}},
@@ -507,7 +513,7 @@ def test_types_that_refer_to_each_other(future):
 def test_two_recursive_types_of_one_name():
     other = load(COMMON, "shapes_other").Tree
     module = load(COMMON + "import shapes_other\ndef f(a: Tree, b: shapes_other.Tree): ...\n")
-    signature = nk._shapes_signature(module.f, owner="f")
+    signature = signature_of(module.f, owner="f")
     assert sorted(signature.input.schema["$defs"]) == ["Tree", "Tree_"]
     values = signature.input.to_python({"a": {"name": "x", "below": [{"name": "y"}]}, "b": {"name": "z", "below": [{"name": "w"}]}})
     assert type(values["a"].below[0]) is module.Tree and type(values["b"].below[0]) is other
@@ -577,7 +583,7 @@ def test_type_statements():
               "type Ids = list[Port]\n")
     text = COMMON + source + "def f(p: Port, j: Json, i: Ids = (), *, q: Port = 80): ...\n"
     for future in (True, False):
-        signature = nk._shapes_signature(load(text, future=future).f, owner="f")
+        signature = signature_of(load(text, future=future).f, owner="f")
         assert signature.fields[0].help == "a port" and signature.fields[0].schema["maximum"] == 65535
         assert signature.input.schema["properties"]["j"] == {"$ref": "#/$defs/Json"}
         given = {"p": 3, "j": {"a": [1, "x", None, {"b": True}]}}
@@ -601,7 +607,7 @@ def test_aliases_that_are_text():
 def test_parameters_of_all_kinds():
     source = "class Ctx: ...\ndef f(a: int, /, b: str, c: Ctx, d: float = 2, *rest: date, e: bool = False, g: int, **more: int): ...\n"
     module = load(COMMON + source)
-    signature = nk._shapes_signature(module.f, owner="f", context_type=module.Ctx)
+    signature = signature_of(module.f, owner="f", context_type=module.Ctx)
     assert [field.name for field in signature.fields] == ["a", "b", "d", "e", "g", "rest", "more"]
     assert [field.required for field in signature.fields] == [True, True, False, False, True, False, False]
     assert [field.option_only for field in signature.fields] == [False, False, False, True, True, False, True]
@@ -621,13 +627,13 @@ def test_parameters_of_all_kinds():
 
 def test_a_context_by_keyword():
     module = load(COMMON + "class Ctx: ...\ndef f(a: int = 1, *, ctx: 'Ctx' = None): ...\n")
-    signature = nk._shapes_signature(module.f, owner="f", context_type=module.Ctx)
+    signature = signature_of(module.f, owner="f", context_type=module.Ctx)
     assert signature.bind(signature.input.to_python(signature.input.complete({})), "C") == ([1], {"ctx": "C"})
     assert list(signature.input.schema["properties"]) == ["a"]
 
 
 def test_passthrough_needs_no_annotation():
-    signature = nk._shapes_signature(load(COMMON + "def f(a: int, **more): ...\n").f, owner="f")
+    signature = signature_of(load(COMMON + "def f(a: int, **more): ...\n").f, owner="f")
     assert signature.input.schema["properties"]["more"] == {"type": "object", "propertyNames": {"not": {"enum": ["a", "more"]}}}
     assert signature.bind(signature.input.to_python({"a": 1, "more": {"x": ["1"]}}), None) == ([1], {"x": ["1"]})
 
@@ -641,27 +647,27 @@ def test_classes_inside_classes_without_end():
 
 def test_methods_skip_their_first_parameter():
     module = load(COMMON + "class Store:\n    def add(self, title: str) -> bool: ...\n")
-    signature = nk._shapes_signature(module.Store.add, owner="f", bound=True)
+    signature = signature_of(module.Store.add, owner="f", bound=True)
     assert [field.name for field in signature.fields] == ["title"]
     assert signature.bind({"title": "x"}, None) == (["x"], {})
 
 
 def test_results():
     module = load(COMMON + "def a() -> None: ...\ndef b(): ...\ndef e() -> type(None): ...\ndef c() -> 'Optional[Task]': ...\ndef d() -> Any: ...\n")
-    results = [nk._shapes_signature(getattr(module, name), owner="f") for name in "abcd"]
+    results = [signature_of(getattr(module, name), owner="f") for name in "abcd"]
     assert [result.returns_none for result in results] == [True, False, False, False]
     assert [result.output and result.output.schema for result in results][:2] == [{"type": "null"}, None]
-    assert nk._shapes_signature(module.e, owner="f").returns_none
+    assert signature_of(module.e, owner="f").returns_none
     assert results[2].output.to_json(module.Task("x")) == {"title": "x", "due": None, "tags": []}
     assert results[3].output.schema == {}
-    raw = nk._shapes_signature(load(COMMON + "def f(anything, ctx) -> int: ...\n").f, owner="f", raw=True)
+    raw = signature_of(load(COMMON + "def f(anything, ctx) -> int: ...\n").f, owner="f", raw=True)
     assert raw.output.schema == INTEGER and raw.fields == [] and raw.input is None
 
 
 def test_fields_carry_what_arg_says():
     source = ("def f(a: Annotated[str, Arg('the a', env='A_A', alias='a', example='x', pattern='^x')], b: Annotated[int, Opt('b', default=3)],\n"
               "      c: Annotated[Optional[str], Opt(secret=True)], dry_ice: pathlib.Path = pathlib.Path('p'), *rest: Annotated[str, Arg('r', rest=True)]): ...\n")
-    signature = nk._shapes_signature(load(COMMON + source).f, owner="f")
+    signature = signature_of(load(COMMON + source).f, owner="f")
     a, b, c, d, rest = signature.fields
     assert (a.help, a.env, a.alias, a.example, a.required, a.default) == ("the a", "A_A", "a", "x", True, nk.TYPES_ABSENT)
     assert a.schema == {"type": "string", "pattern": "^x", "description": "the a", "examples": ["x"]}
@@ -677,7 +683,7 @@ def test_fields_carry_what_arg_says():
 def test_args_describe_parameters_without_typing():
     module = load("def f(title: str, n: int = 1, *rest: str): ...\n", future=False)
     extra = {"title": nk.Arg("what", min=1), "n": nk.Arg(max=5), "rest": nk.Arg(choices=["a"])}
-    signature = nk._shapes_signature(module.f, owner="f", extra_args=extra)
+    signature = signature_of(module.f, owner="f", extra_args=extra)
     assert [field.schema for field in signature.fields] == [
         {"type": "string", "minLength": 1, "description": "what"}, {"type": "integer", "maximum": 5, "default": 1},
         {"type": "array", "items": {"type": "string", "enum": ["a"]}},
@@ -686,7 +692,7 @@ def test_args_describe_parameters_without_typing():
 
 def test_arg_never_makes_a_field_required_and_defaults_make_it_optional():
     source = "def f(a: Annotated[int, Arg()] = 1, b: int = 2, c: Annotated[int, Opt(default=3)] = nk.TYPES_ABSENT, *, d: Optional[int]): ...\n"
-    signature = nk._shapes_signature(load(COMMON + source).f, owner="f")
+    signature = signature_of(load(COMMON + source).f, owner="f")
     assert [(field.required, field.default) for field in signature.fields] == [(False, 1), (False, 2), (False, 3), (True, nk.TYPES_ABSENT)]
 
 
@@ -701,7 +707,7 @@ DEFAULTS = [
 @pytest.mark.parametrize("annotation, default, json", DEFAULTS, ids=range(len(DEFAULTS)))
 def test_defaults_become_json(annotation, default, json):
     module = load(COMMON + "def f(x: %s = %s): ...\n" % (annotation, default))
-    signature = nk._shapes_signature(module.f, owner="f")
+    signature = signature_of(module.f, owner="f")
     field = signature.fields[0]
     assert (field.required, field.default, field.schema["default"]) == (False, json, json)
     assert signature.input.issues({"x": json}) == []
@@ -783,7 +789,7 @@ class Keyed:
 @pytest.mark.parametrize("annotation, value, role, places", ROLES, ids=range(len(ROLES)))
 def test_roles(annotation, value, role, places):
     text = COMMON + ROLE_CLASSES + "def f(x: %s): ...\n" % annotation
-    signature = nk._shapes_signature(load(text).f, owner="f")
+    signature = signature_of(load(text).f, owner="f")
     assert signature.input.locate({"x": value}, role) == [("x",) + place for place in places]
     assert signature.input.has_role(role) or not places
     assert signature.fields[0].path == signature.input.has_role("path")
@@ -823,7 +829,7 @@ def test_a_constructor_that_refuses_does_not_pass_its_value_on():
 
 
 def test_no_issue_shows_a_secret():
-    signature = nk._shapes_signature(load(COMMON + ROLE_CLASSES + "def f(x: Union[Keyed, Point], y: Annotated[int, Arg(secret=True)]): ...\n").f, owner="f")
+    signature = signature_of(load(COMMON + ROLE_CLASSES + "def f(x: Union[Keyed, Point], y: Annotated[int, Arg(secret=True)]): ...\n").f, owner="f")
     for given in ({"x": {"user": "u", "token": 424242}, "y": 1}, {"x": {"user": 3, "token": "tok-SECRET"}, "y": "tok-SECRET"}, {"x": [], "y": "tok-SECRET"}):
         issues = signature.input.issues(given)
         assert issues and "SECRET" not in repr([issue.to_wire() for issue in issues]) and "424242" not in repr([issue.to_wire() for issue in issues])
@@ -1015,12 +1021,12 @@ def test_refused_contexts():
         module = load(COMMON + text)
         module.Ctx = Ctx
         with pytest.raises(nk.RegistrationError) as caught:
-            nk._shapes_signature(module.f, owner="m.f", context_type=Ctx)
+            signature_of(module.f, owner="m.f", context_type=Ctx)
         assert caught.value.message == 'm.f: the parameter "%s" is annotated as the context, which a function takes once, under a name' % name
     module = load(COMMON + "def f(a: Optional[Ctx]): ...\n")
     module.Ctx = Ctx
     with pytest.raises(nk.RegistrationError) as caught:
-        nk._shapes_signature(module.f, owner="m.f", context_type=Ctx)
+        signature_of(module.f, owner="m.f", context_type=Ctx)
     assert caught.value.message.endswith(FORM + "write nk.Ctx alone")
 
 
@@ -1037,7 +1043,7 @@ def test_annotations_that_are_evaluated_late_and_fail():
             raise AttributeError("module 'x' has no attribute 'y'")
 
     with pytest.raises(nk.RegistrationError) as caught:
-        nk._shapes_signature(Late(), owner="m.f")
+        signature_of(Late(), owner="m.f")
     assert caught.value.message == "m.f: has annotations that cannot be evaluated (AttributeError: module 'x' has no attribute 'y')" + TOP
 
 
@@ -1060,7 +1066,7 @@ def test_annotations_that_are_evaluated_late_name_their_parameter(monkeypatch):
     library.get_annotations = lambda thing, format: {"x": ForwardRef("Task")}
     monkeypatch.setitem(sys.modules, "annotationlib", library)
     with pytest.raises(nk.RegistrationError) as caught:
-        nk._shapes_signature(Late(), owner="m.f")
+        signature_of(Late(), owner="m.f")
     assert caught.value.message == (
         "m.f: the parameter \"x\" is annotated \"Task\", which cannot be evaluated (NameError: name 'Task' is not defined)" + TOP)
 
@@ -1080,9 +1086,9 @@ def test_typ_r2_the_same_behaviour_however_it_is_written():
     forms = ["def f(a: Optional[int], b: Optional[List[str]] = None, c: Annotated[int, Arg(min=1)] = 1): ...\n"]
     forms.append(forms[0].replace("Optional[int]", "'Optional[int]'"))
     forms.append(forms[0].replace("Optional[int]", "Union[int, None]").replace("Optional[List[str]]", "Union[list[str], None]"))
-    schemas = [nk._shapes_signature(load(COMMON + form, future=future).f, owner="f").input.schema for form in forms for future in (True, False)]
+    schemas = [signature_of(load(COMMON + form, future=future).f, owner="f").input.schema for form in forms for future in (True, False)]
     bars = "def f(a: int | None, b: list[str] | None = None, c: Annotated[int, Arg(min=1)] = 1): ...\n"
-    schemas += [nk._shapes_signature(load(COMMON + bars, future=future).f, owner="f").input.schema for future in ((True, False) if NEW else (True,))]
+    schemas += [signature_of(load(COMMON + bars, future=future).f, owner="f").input.schema for future in ((True, False) if NEW else (True,))]
     assert all(schema == schemas[0] for schema in schemas) and len(schemas) >= 7
     assert refused("Union[List[int], Tuple[int, ...]]").endswith("but JSON cannot tell a list from a tuple; keep one of them")
 
@@ -1252,7 +1258,7 @@ def test_nested_defaults_are_part_of_the_arguments(annotation, given, wanted, pa
 
 def test_a_nested_path_default_is_never_invented_behind_the_sandbox():
     """What the reader hands to the constructor is what complete() showed: paths and digests come from that."""
-    signature = nk._shapes_signature(load(COMMON + INSIDE + "def wipe(x: A, y: List[A] = ()): ...\n").wipe, owner="f")
+    signature = signature_of(load(COMMON + INSIDE + "def wipe(x: A, y: List[A] = ()): ...\n").wipe, owner="f")
     args = signature.input.complete({"x": {}})
     assert args == {"x": P, "y": []} and list(args) == ["x", "y"]
     assert signature.input.locate(args, "path") == [("x", "p")]
@@ -1347,7 +1353,7 @@ def test_a_secret_inside_a_default_is_not_published():
               "      e: Deep = Deep(), g: List[Login] = [], *, h: Annotated[Login, Opt(default=Login(), example={'password': 'tok-SECRET'})]): ...\n")
     source = source.replace("*, h: Annotated[Login, Opt(default=Login(), example={'password': 'tok-SECRET'})]",
                             "h: Annotated[Login, Opt(default=Login(), example=Login())] = nk.TYPES_ABSENT")
-    signature = nk._shapes_signature(load(COMMON + source).f, owner="f")
+    signature = signature_of(load(COMMON + source).f, owner="f")
     assert "SECRET" not in repr(signature.input.schema)
     assert [field.name for field in signature.fields if "default" in field.schema] == ["g"]
     assert signature.fields[0].default == {"name": "n", "password": "tok-SECRET"}
@@ -1518,7 +1524,7 @@ def test_no_message_ends_with_a_full_stop():
 ])
 def test_plain_annotations_import_nothing(source):
     code = ("import sys\nsys.path.insert(0, %r)\nimport knaif as nk\nbefore = set(sys.modules)\n%s\n"
-            "s = nk._shapes_signature(f, owner='f')\ns.input.to_python({'title': 'x'})\nprint(sorted(set(sys.modules) - before))\n")
+            "s = nk._shapes_signature(f, owner='f')\ns[0].to_python({'title': 'x'})\nprint(sorted(set(sys.modules) - before))\n")
     lines = (code % (HERE, source)).split("\n")
     if "__future__" in source:
         lines.insert(0, "from __future__ import annotations")

@@ -20,7 +20,7 @@ def any_of(*schemas, **more):
 
 def expected(schema, text, root=True):
     """Return what read_text says that it expected."""
-    with pytest.raises(nk._TypesUnreadable) as caught:
+    with pytest.raises(nk._TypesFault) as caught:
         nk._types_read_text(schema, text, root)
     return caught.value.expected
 
@@ -374,7 +374,7 @@ TEXTS = ["", "1", "-1", "1.5", "true", "null", "a", "ab", "[1]", '{"a":"1","b":[
 
 
 def test_reading_is_a_value_or_unreadable(rng):
-    """Random schemas, random texts: nothing but a JSON value or _TypesUnreadable; a string branch that takes it wins."""
+    """Random schemas, random texts: nothing but a JSON value or _TypesFault; a string branch that takes it wins."""
     chance = rng
     for _ in range(3000):
         root = random_schema(chance)
@@ -384,7 +384,7 @@ def test_reading_is_a_value_or_unreadable(rng):
         kinds = nk._types_kinds(root, root)
         try:
             value = nk._types_read_text(root, text, root)
-        except nk._TypesUnreadable as fault:
+        except nk._TypesFault as fault:
             assert fault.expected
             continue
         assert value == text or nk._json_kind(value) in kinds
