@@ -1931,6 +1931,8 @@ class _FilesJournal:
                 _files_check_journal(_files_read_start(self._file.number()), self.path)
                 if writable:
                     self._lock(self._file.number())
+                    # What a killed process wrote may be in memory only, and the caller is going to rely on it.
+                    _files_sync(self._file.number())
                 return next(self._scan())[1]
             except BaseException:
                 self.close()
@@ -1944,12 +1946,10 @@ class _FilesJournal:
             raise _files_failure(code, "open", self.path, error, remedy) from error
 
     def _lock(self, descriptor: int) -> None:
-        """Take the lock of the file, and make durable what is in it. Raises: LOCKED, OSError."""
+        """Take the lock of the file. Raises: LOCKED, OSError."""
         if hasattr(os, "geteuid") and not _files_flock(descriptor, "LOCK_EX"):  # Windows would lock readers out
             raise Error("LOCKED", f"journal {_json_show(self.path)} is locked by another process; wait until it has "
                         "ended")
-        # What a killed process wrote may be in memory only, and the caller is going to rely on it.
-        _files_sync(descriptor)
 
     def records(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the offset and the content of each record after record 0, verified one by one. Reads file.
@@ -2047,11 +2047,14 @@ class _FilesJournal:
         self._is_dirty = False
 
     def _scan(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the offset and the content of each record, then set what add and flush go on from."""
+        """Yield the offset and the content of each record, then set what add and flush go on from.
+
+        Raises: JOURNAL_DAMAGED, BAD_REQUEST.
+        """
         from hashlib import sha256
 
         offset, number, digest = 0, 0, b""
-        lead, torn = b"", 0
+        lead, torn = b"", 0  # the line end that the last record lacks; how many bytes behind it are to be cut off
         lines = self._lines(0, FILES_BLOCK_BYTES)
         for line in lines:
             size, after = len(line) - 1, sha256(digest + line[: -FILES_SEAL_SIZE - 1]).hexdigest().encode()
@@ -2096,20 +2099,20 @@ class _FilesJournal:
         if pieces:
             yield b"".join(pieces)
 
-    def _read(self, line: bytes, place: str, offset: int) -> dict[str, Any]:
-        """Return the content of a whole record."""
+    def _read(self, line: bytes, which: str, offset: int) -> dict[str, Any]:
+        """Return the content of a whole record; which: what a refusal calls it. Raises: JOURNAL_DAMAGED."""
         try:
             record: dict[str, Any] = self._decode(str(line[:-FILES_SEAL_SIZE], "utf-8") + "}")
             return record
-        except (ValueError, RecursionError):  # which nobody wrote by this class
-            raise self._damage(place, offset) from None
+        except (ValueError, RecursionError):  # another program sealed it
+            raise self._damage(which, offset) from None
 
-    def _damage(self, place: str, offset: int) -> Error:
+    def _damage(self, which: str, offset: int) -> Error:
         """Return the refusal of a journal whose sound part ends at this offset."""
         old, new = _files_shell(self.path), _files_shell(self.path + ".new")
         remedy = f"run (umask 077; head -c {offset} {old} > {new} && mv -f {new} {old})" if offset else "remove it"
         lost = "what follows" if offset else "what it holds"
-        message = f"journal {_json_show(self.path)} is damaged in {place} (sound up to byte {offset})"
+        message = f"journal {_json_show(self.path)} is damaged in {which} (sound up to byte {offset})"
         return Error("JOURNAL_DAMAGED", f"{message}; restore it from a copy, or {remedy} to have {lost} forgotten, and "
                      "done again by whoever works by it")
 # endregion FILES
@@ -8060,13 +8063,17 @@ class Engine:
 
     async def perform(self, call: Call, approval: Approval, *, live: Any = False) -> Outcome:
         """Admit and run a call; every refusal and failure is an Outcome, never an exception. live: inside a loop."""
+        admitted = await self.try_admit(call, live)
+        return await self.run(admitted, approval, live=live) if isinstance(admitted, Admitted) else admitted
+
+    async def try_admit(self, call: Call, live: Any = False) -> Admitted | Outcome:
+        """Return the admitted call, or the outcome that refuses it, which the observers have seen."""
         try:
-            admitted = self.admit(call)
+            return self.admit(call)
         except BaseException as error:
             if _call_is_interruption(error, live):
                 raise
             return await self._end(call, call.args, self._failed(call.command, error), error, live)
-        return await self.run(admitted, approval, live=live)
 
     async def run(self, admitted: Admitted, approval: Approval, *, live: Any = False) -> Outcome:
         """Run an admitted call: authorise, approve, handle, check, observe. A dry run stops before it authorises.
@@ -8184,12 +8191,16 @@ class Engine:
         try:
             if error is not None and hooks.on_error is not None:
                 await _call_settle(hooks.on_error(call.command, seen, error), live)
-        except (Exception, SystemExit) as fault:
+        except BaseException as fault:
+            if _call_is_interruption(fault, live):
+                raise
             _call_trace(self.env, fault)
         try:
             if hooks.after_call is not None:
                 await _call_settle(hooks.after_call(call.command, seen, _call_seen(outcome)), live)
-        except (Exception, SystemExit) as fault:
+        except BaseException as fault:
+            if _call_is_interruption(fault, live):
+                raise
             _call_trace(self.env, fault)
         return outcome
 
@@ -8392,6 +8403,7 @@ def _call_is_sound(error: Error) -> bool:
     """Tell whether an Error is what its constructor makes; details without a JSON form are taken out of it."""
     try:
         texts = isinstance(error.code, str) and isinstance(error.message, str)
+        error.code, error.message = str.__str__(error.code), str.__str__(error.message)  # no subclass, such as an Enum
         sound = texts and isinstance(error.hint, (str, type(None))) and isinstance(error.retryable, bool)
         if sound and error.details is not None:
             try:
@@ -10878,11 +10890,11 @@ class Invoker:
         self._engine = engine
         self._find_more = find_more  # async function of live: the Registry with what the identity makes known
         self._missing: Error | None = None  # why that failed
-        self._check = check  # sees the outcome of each call before anyone else does
+        self._check = check  # sees what each call but ainvoke's came to before anyone else does
         self._loop: Any = None  # the kept event loop, once a coroutine handler was called
         self._lock = Lock()  # threads take turns with it
         self._gate: Any = None  # and tasks with find_more
-        self._none, self._all = Approval("none"), Approval("all")
+        self._no_approval, self._full_approval = Approval("none"), Approval("all")
         for command in engine.registry.commands("cli"):
             _ = command.input  # makes its schemas, or raises RegistrationError
 
@@ -10948,7 +10960,8 @@ class Invoker:
         """Do what invoke does, once what it was given is of the right kinds."""
         args = {} if args is None else args
         if isinstance(name, str) and isinstance(args, dict) and type(confirmed) is type(dry_run) is bool:
-            return await self._perform(name, args, self._all if confirmed else self._none, dry_run, id, cancel, live)
+            approval = self._full_approval if confirmed else self._no_approval
+            return await self._perform(name, args, approval, dry_run, id, cancel, live)
         kinds = (("the command", name, str, "text"), ("args", args, dict, "a dict"),
                  ("confirmed", confirmed, bool, "True or False"), ("dry_run", dry_run, bool, "True or False"))
         wrong = [f"{what} must be {wanted}, not {_reg_show(value)}"
@@ -10960,7 +10973,7 @@ class Invoker:
         live: Any,
     ) -> Outcome:
         command: Any = self._engine.registry.get(name, "cli")
-        if command is None or command.native:
+        if command is None or command.native:  # all others are callable: no coroutine is made for them
             command = await self._find(name, live)
             if isinstance(command, Error):
                 return self._refused(command)
@@ -11000,7 +11013,7 @@ class Invoker:
                 self._gate.release()
 
     def _live(self, steps: Any) -> Any:
-        """Run a coroutine to its end in the kept loop."""
+        """Run a coroutine to its end in the kept loop. Passed as live, it has handlers awaited there (CALL)."""
         import asyncio
 
         with self._lock:
@@ -11011,7 +11024,7 @@ class Invoker:
     def _refused(self, error: Error) -> Outcome:
         return Outcome(False, error=error, exit_code=self._engine.exit_code(error.code))
 
-    # -- for BATCH, which has a journal to write between the two ----------------------------------------------------
+    # -- for BATCH, which writes its journal between _admit and _run ------------------------------------------------
 
     def _admit(self, line: _StreamLine, dry_run: bool, cancel: Cancel | None = None) -> Admitted | Outcome:
         """Return the admitted call of a line, or the outcome that refuses it."""
@@ -11021,21 +11034,26 @@ class Invoker:
         if isinstance(command, Error):
             return self._refused(command)
         call = Call(command, line.args, id=line.id, dry_run=dry_run, cancel=cancel)
-        try:
-            return self._engine.admit(call)
-        except (Exception, SystemExit) as error:
-            failed = self._engine._failed(command, error)
-            return self._drive(self._engine._end(call, line.args, failed, error, self._live))
+        admitted: Admitted | Outcome = _call_drive(self._engine.try_admit(call, self._live))
+        return admitted
 
     def _run(self, admitted: Admitted, approval: Approval) -> Outcome:
         """Run an admitted call."""
         return self._drive(self._engine.run(admitted, approval, live=self._live))
 
     def _drive(self, steps: Any) -> Outcome:
+        """Run a call outside of any event loop, and return its outcome once check has seen it."""
         outcome: Outcome = _call_drive(steps)
         if self._check is not None:
             self._check(outcome)
         return outcome
+
+
+def _stream_is_id(id: Any) -> bool:
+    """Tell whether a value can be the id of a line. Pure."""
+    if type(id) is str:
+        return 0 < len(id) <= STREAM_ID_CHARACTERS
+    return type(id) is int and -STREAM_ID_LIMIT < id < STREAM_ID_LIMIT
 
 
 class _StreamLine:
@@ -11066,8 +11084,7 @@ class _StreamLine:
         if type(given) is not dict:
             return f"{where} is of type {_json_kind(given)}; write an object with id, command and args"
         id = given.get("id")
-        if not (type(id) is str and 0 < len(id) <= STREAM_ID_CHARACTERS
-                or type(id) is int and -STREAM_ID_LIMIT < id < STREAM_ID_LIMIT):
+        if not _stream_is_id(id):
             kind = _json_kind(id)
             wrong = "no id" if id is None else f"an id of type {kind}" if kind not in ("string", "integer") else (
                 "an empty id" if id == "" else "an id that is too long")
@@ -11115,7 +11132,10 @@ class _StreamLines:
     def close(self) -> None:
         """Close the file; standard input stays open."""
         if self._own:
-            self._stream.close()
+            try:
+                self._stream.close()
+            except OSError:
+                pass  # a handler closed what is not its own; how the run ended is what there is to tell
 
     def next(self, wait: bool = True) -> _StreamLine | None:
         """Return the next line that is not blank, None at the end. Raises: BAD_REQUEST when reading fails.
@@ -11285,7 +11305,7 @@ def _stream_run(ctx: Ctx, file: str, allow: Iterable[str]) -> int:
                 if line.fault is not None:
                     outcome = invoker._refused(line.fault)
                 else:
-                    approval = confirms if line.confirmed else invoker._none
+                    approval = confirms if line.confirmed else invoker._no_approval
                     outcome = invoker._drive(invoker._perform(
                         line.command, line.args, approval, dry_run, line.id, cancel, invoker._live))
                     if not outcome.ok:
@@ -11321,8 +11341,9 @@ def stream_command(name: str = "stream", *, allow_confirmed: Iterable[str] = ())
 
 def _stream_names(names: Any) -> tuple[str, ...]:
     """Return the names of a mount's allow_confirmed. Raises: RegistrationError."""
-    kept = tuple(names) if hasattr(names, "__iter__") and not isinstance(names, str) else (None,)
-    if not all(isinstance(name, str) for name in kept):
+    is_list = hasattr(names, "__iter__") and not isinstance(names, str)
+    kept = tuple(names) if is_list else ()
+    if not is_list or not all(isinstance(name, str) for name in kept):
         raise RegistrationError(f"allow_confirmed must be a list of command names, not {_reg_show(names)}")
     return kept
 # endregion STREAM
@@ -11380,8 +11401,10 @@ def _batch_is_unclear(outcome: Outcome, before: str | None, harmless: bool) -> b
     harmless: whether the call was of a command that changes nothing.
     """
     error = outcome.error
-    if outcome.ok or error is None or before == BATCH_DOUBT:
-        return not outcome.ok
+    if outcome.ok:
+        return False
+    if error is None or before == BATCH_DOUBT:
+        return True
     if harmless or not outcome.entered:
         return False
     unclear = error.code in BATCH_UNCLEAR_CODES or error.code.startswith("CONNECTION_")
@@ -11427,12 +11450,10 @@ def _batch_is_header(header: Mapping[str, Any]) -> bool:
 
 def _batch_is_record(record: Mapping[str, Any]) -> bool:
     """Tell whether a record after record 0 has the form that a batch writes. Pure."""
-    id, kind = record.get("id"), record.get("kind")
+    kind = record.get("kind")
     return (
         (kind == "begin" or kind == "end" and _batch_is_answer(record.get("answer")))
-        and isinstance(record.get("digest"), str)
-        and (type(id) is str and 0 < len(id) <= STREAM_ID_CHARACTERS
-             or type(id) is int and -STREAM_ID_LIMIT < id < STREAM_ID_LIMIT)
+        and isinstance(record.get("digest"), str) and _stream_is_id(record.get("id"))
     )
 
 
@@ -11471,22 +11492,23 @@ def _batch_header(engine: Engine, salt: str) -> dict[str, Any]:
 
 
 def _batch_clash(old: Mapping[str, Any], new: Mapping[str, Any], shown: str) -> str:
-    """Return why the answers under one header are none under another, in words; empty where they are. Pure."""
+    """Return a refusal of the answers under one header by a run under another; empty where they hold. Pure."""
     this, that = ("no profile" if header["profile"] is None else f"profile {_json_show(header['profile'])}"
                   for header in (new, old))
     if old["app"] != new["app"]:
-        return f"{shown} belongs to the application {_json_show(old['app'])}, not to {_json_show(new['app'])}; use"
+        return (f"{shown} belongs to the application {_json_show(old['app'])}, not to {_json_show(new['app'])}; use "
+                "another --journal")
     if this != that:
-        return f"{shown} was made with {that}, and this run uses {this}; use {that}, or"
+        return f"{shown} was made with {that}, and this run uses {this}; use {that}, or another --journal"
     if old["values"] != new["values"]:
-        return f"{this} has changed since {shown} was made; put it back, or use"
+        return f"{this} has changed since {shown} was made; put it back, or use another --journal"
     if old["options"] != new["options"]:
-        return f"{shown} was made with other application options; use those, or"
+        return f"{shown} was made with other application options; use those, or another --journal"
     return ""
 
 
-def _batch_lock(journal: str) -> str:
-    return journal + ".lock"
+def _batch_lock_path(journal: str) -> str:
+    return journal + FILES_LOCK_ENDING
 
 
 class _BatchBook:
@@ -11545,7 +11567,7 @@ class _BatchBook:
         old, new = self.header, _batch_header(engine, self.header["salt"])
         clash = _batch_clash(old, new, self.shown)
         if clash:
-            raise Error("CONFLICT", clash + " another --journal")
+            raise Error("CONFLICT", clash)
         self.salted = _batch_salted(old["salt"])
         changed = []
         if old["version"] != new["version"]:
@@ -11584,7 +11606,7 @@ class _BatchBook:
             "profile": self.header.get("profile"), "records": self.records, "lines": len(states),
             "ok": states.count(BATCH_WELL), "failed": states.count(BATCH_FAILED),
             "unknown": {"count": len(unknown), "ids": ids}, "tornBytes": self.file.torn,
-            "running": _files_lock_holder(_batch_lock(self.path)),
+            "running": _files_lock_holder(_batch_lock_path(self.path)),
         }
 
 
@@ -11601,6 +11623,7 @@ class _BatchRun:
         self.book = book  #: what was done
         self.shard = shard  #: (i, n), or None for all lines
         self.rerun = rerun  #: whether calls that may have happened are made again
+        self.called: set[Any] = set()  #: ids that this run called: nobody has looked into the doubts they leave
         self.allowed = allowed  #: names of the commands that a line may confirm
         self.confirms = Approval("names", allowed)  #: for the lines that do
         self.unknown = self.skipped = 0  #: lines whose outcome is not known; lines of other shards
@@ -11608,7 +11631,10 @@ class _BatchRun:
         self.current: Admitted | None = None  #: the call that is being made
 
     def run(self) -> None:
-        """Answer the lines one by one. Raises: REQUEST_ABORTED, OUTPUT_FAILED, READER_GONE, BAD_REQUEST."""
+        """Answer the lines one by one.
+
+        Raises: REQUEST_ABORTED, OUTPUT_FAILED, READER_GONE, BAD_REQUEST, JOURNAL_DAMAGED.
+        """
         try:
             try:
                 step = self.next()
@@ -11617,16 +11643,16 @@ class _BatchRun:
             finally:
                 self.leave()
         except KeyboardInterrupt:
-            step = ()
+            step = ()  # not None, which would be the end of the lines
         if step is not None:
             self.finish()
             raise self.stopped()
 
     def stopped(self) -> Error:
         """Return the refusal to go on, at the word of whoever started the batch."""
-        said, call = f"interrupted; lines answered: {self.lines.answered:,}", self.current
-        if call is not None and call.entered:
-            said += f"; the call for the id {_json_show(call.call.id)} was under way"
+        said, admitted = f"interrupted; lines answered: {self.lines.answered:,}", self.current
+        if admitted is not None and admitted.entered:
+            said += f"; the call for the id {_json_show(admitted.call.id)} was under way"
         return Error("REQUEST_ABORTED", said, hint="run the same words again to go on")
 
     def next(self, wait: bool = True) -> tuple[Any, ...] | None:
@@ -11658,16 +11684,18 @@ class _BatchRun:
             return line, "", "refuse", self.invoker._refused(line.fault)
         dry = self.ctx.dry_run
         digest = _batch_hmac(self.book.salted, {"command": line.command, "args": line.args})
-        state, before, place = self.book.known.get(_json_key(line.id), (None, "", 0))
+        key = _json_key(line.id)
+        state, before, place = self.book.known.get(key, (None, "", 0))
         same = before == digest
-        verdict = _batch_judge(state, same, self.rerun)
+        verdict = _batch_judge(state, same, self.rerun and key not in self.called)
         plan: Any = None
+        # Also admitted: an unknown call, which is made again if repeatable, and what this dry run has seen already.
         if verdict == "run" or same and not (verdict == "replay" and place):
             plan = self.invoker._admit(line, dry, self.ctx.cancel)
             if verdict == "unknown" and _batch_is_repeatable(plan):
                 verdict = "run"
-            if verdict == "run" and not isinstance(plan, Admitted):
-                verdict = "refuse"
+            if not isinstance(plan, Admitted):
+                verdict = "unknown" if verdict == "unknown" else "refuse"
             elif verdict != "unknown" and dry:
                 verdict, plan = self.preview(line, digest, verdict, plan)
         if verdict == "conflict" or verdict == "unknown":
@@ -11696,18 +11724,18 @@ class _BatchRun:
 
     def approval(self, line: _StreamLine) -> Approval:
         """Return what the line and the operator together approve."""
-        return self.confirms if line.confirmed else self.invoker._none
+        return self.confirms if line.confirmed else self.invoker._no_approval
 
     def preview(self, line: _StreamLine, digest: str, verdict: str, admitted: Admitted) -> tuple[str, Outcome]:
         """Return the verdict and the answer of a dry run; a call that would be made is taken to end well."""
         try:
-            if admitted.needs_approval:
+            if admitted.needs_approval and verdict == "run":
                 self.approval(line).check_covers(admitted)
         except Error as refusal:
             outcome = self.invoker._refused(refusal)
             _stream_hint(line, outcome, self.allowed)
             return "refuse", outcome
-        outcome = self.invoker._run(admitted, self.invoker._none)
+        outcome = self.invoker._run(admitted, self.invoker._no_approval)
         if outcome.ok:
             self.book.known[_json_key(line.id)] = (BATCH_WELL, digest, 0)
         return verdict, outcome
@@ -11718,7 +11746,7 @@ class _BatchRun:
         if isinstance(plan, Admitted):
             outcome, text, following = self.call(line, digest, plan)
         else:
-            # Not earlier: the record of the line before may have been the one, and on its way.
+            # Not in decide: the record may be that of the line before, which is flushed only after that.
             outcome = self.book.replay(line) if plan is None else plan
             text = self.text(line, outcome, verdict)
             if plan is None and not outcome.ok:  # what it holds is no JSON
@@ -11729,7 +11757,10 @@ class _BatchRun:
         return following
 
     def text(self, line: _StreamLine, outcome: Outcome, verdict: str = "", harmless: bool = False) -> str:
-        """Return the answer to a line; what has no JSON form is taken out of the outcome."""
+        """Return the answer to a line, with what a dry run foresees and with "unknown" where it leaves a doubt.
+
+        What has no JSON form is taken out of the outcome. verdict: as decide said. harmless: see _batch_is_unclear.
+        """
         engine, state = self.invoker._engine, None
         text = _stream_answer(
             line, outcome, replayed=verdict == "replay", ascii_only=engine.env.out_ascii, exit_codes=engine.exit_codes,
@@ -11757,6 +11788,7 @@ class _BatchRun:
             self.begin(line, digest, admitted)
             self.flush(line)
         self.current = admitted
+        self.called.add(_json_key(line.id))
         outcome = self.invoker._run(admitted, self.approval(line))
         if not outcome.ok:
             _stream_hint(line, outcome, self.allowed)
@@ -11766,8 +11798,10 @@ class _BatchRun:
         text = self.end(line, digest, outcome, admitted.call.command.readonly)
         self.current = None
         following = self.next(wait=False)
-        if following is not None and isinstance(following[3], Admitted) and not _batch_is_repeatable(following[3]):
-            self.begin(following[0], following[1], following[3])
+        if following is not None:
+            next_line, next_digest, _, plan = following
+            if isinstance(plan, Admitted) and not _batch_is_repeatable(plan):
+                self.begin(next_line, next_digest, plan)
         self.flush(line, outcome)
         return outcome, text, following
 
@@ -11848,11 +11882,12 @@ def _batch_paths(ctx: Ctx, file: str, journal: str | None, shard: tuple[int, int
     if journal is None:
         if file == "-":
             raise _ErrorsUsage(["--journal: lines from standard input need the path of a journal"])
+        named = lines
         try:
-            lines = os.path.realpath(lines)  # by whatever link it is named, it has one journal
+            lines = os.path.realpath(named)  # by whatever link it is named, it has one journal
         except ValueError:
             pass  # no file has this name, as is told soon
-        if os.path.exists(lines) and not os.path.isfile(lines):
+        if os.path.exists(named) and not (os.path.isfile(lines) and os.path.samefile(named, lines)):
             raise _ErrorsUsage([f"--journal: {_json_show(file)} is no regular file, so its lines need the path of a "
                                 "journal"])
         base = lines
@@ -11919,8 +11954,11 @@ def _batch_status(ctx: Ctx, path: str) -> int:
 def _batch_run(
     ctx: Ctx, file: str, path: str, base: str, shard: tuple[int, int] | None, rerun: bool, allow: Iterable[str]
 ) -> int:
-    """Answer every line of the input that is not answered yet, and return the highest exit code."""
-    lock, book = _FilesLock(_batch_lock(path)), _BatchBook(path)
+    """Answer every line of the input, from the journal where it has the answer, and return the highest exit code.
+
+    path: of the journal. base: of the lines it is named after, empty where it has a name of its own.
+    """
+    lock, book = _FilesLock(_batch_lock_path(path)), _BatchBook(path)
     _ = ctx.profile  # one that cannot be resolved refuses the run, not each of its lines
     with ctx.app._invoker(ctx._engine) as invoker:
         allowed = _stream_allowed(invoker, allow)
@@ -11933,7 +11971,7 @@ def _batch_run(
                 lock.take()
             changed = book.start(invoker._engine, make=not ctx.dry_run)
             if base and book.is_new:
-                _batch_keep(book, base, shard)
+                _batch_check_split_again(book, base, shard)
             if changed and not ctx.options.quiet:
                 ctx.stderr.write("".join(f"notice: {change}\n" for change in changed))
             run = _BatchRun(ctx, invoker, lines, book, shard=shard, rerun=rerun, allowed=allowed)
@@ -11945,7 +11983,7 @@ def _batch_run(
     return run.finish()
 
 
-def _batch_keep(book: _BatchBook, base: str, shard: tuple[int, int] | None) -> None:
+def _batch_check_split_again(book: _BatchBook, base: str, shard: tuple[int, int] | None) -> None:
     """Look once more for a run under another split: of two that began at once, each sees the other's journal now.
 
     Raises: as _batch_check_split; then the new journal is gone again. Writes file.
@@ -12147,7 +12185,7 @@ class ProfileStore:
 
     def delete(self, name: str) -> None:
         """Remove a profile. Raises: NOT_FOUND, BAD_REQUEST, FORBIDDEN, OUTPUT_FAILED, LOCKED. Writes file."""
-        path = self._check_there(name)
+        path = self._existing_path(name)
         lock = self._lock()
         try:
             os.unlink(path)
@@ -12180,12 +12218,15 @@ class ProfileStore:
         return found
 
     def _choose(self, name: str | None, env: Env, fallback: bool = True) -> tuple[str | None, str]:
-        """Return the name and source of the profile that resolve() would read; name None where there is none."""
+        """Return the name and source of the profile that resolve() would read; name None where it returns None.
+
+        Raises: what resolve() does before it reads.
+        """
         source, origin = "option", ""
         if name is None and self.variable is not None:
             source, origin, name = "environment", f" (from {self.variable})", env.environ.get(self.variable) or None
         if name is not None:
-            self._check_there(name, origin)
+            self._existing_path(name, origin)  # refuses a name that is not there
             return name, source
         names = self.list() if fallback else []
         if fallback and not names:
@@ -12194,13 +12235,14 @@ class ProfileStore:
         if len(names) > 1:
             how = "with --profile" + (f" or {self.variable}" if self.variable else "")
             raise Error("BAD_REQUEST", f"{len(names)} profiles are there and none is named; name one {how}: "
-                        + _profile_names(names), details={"profiles": names})
+                        + _profile_show_names(names), details={"profiles": names})
         return (names[0] if names else None), "only"
 
     def _find(self, name: str, source: str = "option") -> Profile:
         """Return a profile. Raises: as read()."""
-        path = self._check_there(name)
-        whole, value = self._check(self._load(name), f"profile {name} in {_json_show(path, FILES_SHOWN_CHARACTERS)}")
+        path = self._existing_path(name)
+        what = f"profile {name} in {_json_show(path, FILES_SHOWN_CHARACTERS)}"
+        whole, value = self._complete(self._load(name), what)
         shape = self._compiled()[0]
         facts = _json_copy(whole)
         for place in shape.locate(whole, "secret"):
@@ -12228,14 +12270,14 @@ class ProfileStore:
                         f"{PATHS_NAME_CHARACTERS} ASCII letters, digits, dots, _ and -, with a letter or digit first, "
                         "no dot last, and no device of Windows")
 
-    def _check_there(self, name: str, origin: str = "") -> str:
+    def _existing_path(self, name: str, origin: str = "") -> str:
         """Return the path of a profile whose name is exactly that of a file. Raises: BAD_REQUEST, NOT_FOUND."""
         self._check_name(name, origin)
         path = self.path_for(name)
         if name + PROFILE_SUFFIX in self._entries():
             return path
         names = self.list()
-        others = f"the profiles are {_profile_names(names)}" if names else "there is none yet"
+        others = f"the profiles are {_profile_show_names(names)}" if names else "there is none yet"
         raise Error("NOT_FOUND", f"there is no profile {_json_show(name)}{origin}; {others}",
                     details={"profiles": names}, hint=self._hint(name))
 
@@ -12255,7 +12297,7 @@ class ProfileStore:
         what = f"profile {name} in {_json_show(path, FILES_SHOWN_CHARACTERS)}"
         return _profile_parse(data, what, "correct the file or remove the profile")
 
-    def _check(self, value: Any, what: str) -> tuple[dict[str, Any], Any]:
+    def _complete(self, value: Any, what: str) -> tuple[dict[str, Any], Any]:
         """Return a JSON object with its defaults, and what read() returns for it. Raises: VALIDATION_ERROR."""
         shape, fields = self._compiled()
         issues = shape._judge().issues(value, hidden=[()])  # no part of it is ever shown
@@ -12308,7 +12350,7 @@ class ProfileStore:
             why = "holds " + fault.reason
         if why:
             raise Error("VALIDATION_ERROR", f"the value of profile {name} {why}; give a JSON object")
-        self._check(value, f"profile {name}")
+        self._complete(value, f"profile {name}")  # refuses what read() would
         return data
 
 
@@ -12324,7 +12366,7 @@ def _profile_parse(data: bytes, what: str, remedy: str) -> dict[str, Any]:
     return value  # type: ignore[no-any-return]
 
 
-def _profile_names(names: Sequence[str]) -> str:
+def _profile_show_names(names: Sequence[str]) -> str:
     """Return names as a list for a message, the first of very many. Pure."""
     more = len(names) - PROFILE_NAMES_SHOWN
     return ", ".join(names[:PROFILE_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
@@ -12465,12 +12507,12 @@ def _profile_set(store: ProfileStore, given: Mapping[str, Any], ctx: Ctx) -> dic
     if "name" not in given:
         raise Error("BAD_REQUEST", "no profile is named; write the name of the profile to set after the command")
     name = given["name"]
-    store.path_for(name)
+    store._check_name(name)  # before anything is read or asked
     if given.get("stdin"):
         values = {**_profile_piped(env), **values}
     known = {**(store._load(name) if name in store.list() else {}), **values}
     missing = [field for field in store.fields if field.required and field.name not in known]
-    if all(_profile_is_secret(store, field) for field in missing):
+    if all(_profile_is_secret(store, field) for field in missing):  # else the answers would be given in vain
         for field in missing:
             answer = env.ask_secret(f"{field.public_name}: ")
             if not answer:
@@ -16458,23 +16500,23 @@ class App:
         """
         self._main(argv, None)
 
-    def serve(self, kind: str, words: Sequence[str], place: str = "") -> None:
+    def serve(self, kind: str, words: Sequence[str], shown_name: str = "") -> None:
         """Run one of APP_SERVED on this application as if it were mounted, with these words, and exit as main does.
 
-        place: what messages call the application in place of its name. Raises: BAD_REQUEST for another kind.
+        shown_name: what messages call the application, by default its name. Raises: BAD_REQUEST for another kind.
         """
         if kind not in APP_SERVED:
             raise Error("BAD_REQUEST", f"this program serves {', '.join(APP_SERVED)}, not {_json_show(kind)}")
         make = APP_SERVED[kind]
         mount = _reg_command(make(), default_expose=REG_DEFAULT_EXPOSE)
-        self._main([kind, *words], mount, place)
+        self._main([kind, *words], mount, shown_name)
 
-    def _main(self, argv: Sequence[str] | None, mount: Command | None, place: str = "") -> None:
+    def _main(self, argv: Sequence[str] | None, mount: Command | None, shown_name: str = "") -> None:
         env = Env()
         try:
             env = Env.own_descriptors()
             line = self._line(env, None, mount)
-            line.place = place or self.name
+            line.shown_name = shown_name or self.name
             code = int(_call_drive(line.run(argv, False)))
             env.finish()
         except Error as error:
@@ -16595,14 +16637,17 @@ class App:
         return _plan_read(text, thinking=getattr(self.planner, "thinking", "closed"))
 
     def _invoker(self, engine: Engine) -> Invoker:
-        """Return an invoker for calls inside a call: same application options, profile and identity."""
+        """Return an invoker for calls inside a call: same application options, profile and identity.
+
+        A child that a handler forks ends with its call: it must not go on with the calls of its parent.
+        """
         process = os.getpid()
 
-        def check(outcome: Outcome) -> None:
-            if os.getpid() != process:  # a child that a handler forked must not go on with the calls of its parent
+        def end_child(outcome: Outcome) -> None:
+            if os.getpid() != process:
                 os._exit(outcome.exit_code)
 
-        return self._line(engine.env, None).invoker(self.surface(), engine, check)
+        return self._line(engine.env, None).invoker(self.surface(), engine, end_child)
 
     # -- the protocol that another copy of this file drives: JSON-ready values only ---------------------------------
 
@@ -16723,7 +16768,7 @@ class _AppLine:
     def __init__(self, app: App, env: Env, cancel: Cancel | None, mount: Command | None = None) -> None:
         self.app = app  #: the program
         self.mount = mount  #: a command of this module that stands in for the program's own, or None
-        self.place = app.name  #: what messages call the program
+        self.shown_name = app.name  #: what messages call the program
         self.profile_name: str | None = None  #: what --profile said
         self.env = env  #: the outside world
         self.cancel = cancel  #: the caller's signal
@@ -16938,7 +16983,7 @@ class _AppLine:
     def invoker(
         self, surface: _AppSurface, engine: Engine, check: Callable[[Outcome], None] | None = None
     ) -> Invoker:
-        """Return an invoker over an engine's twin; check sees the outcome of each call. Raises: RegistrationError."""
+        """Return an invoker over an engine's twin; check: see Invoker. Raises: RegistrationError."""
         engine = engine.twin()
 
         async def find_more(live: Any) -> Registry:
@@ -17060,7 +17105,7 @@ class _AppLine:
         if error.code == "READER_GONE":
             pass  # nobody is left to read a word about it
         elif isinstance(error, _ErrorsUsage):
-            words = (self.prefix, self.place) if self.mount is not None else (self.place, self.prefix)
+            words = (self.prefix, self.shown_name) if self.mount is not None else (self.shown_name, self.prefix)
             where = " ".join(words).rstrip()
             lines = [self.env.human(fault) for fault in error.faults] + [f"Try: {where} --help"]
             self.env.write_err("\n".join(lines) + "\n")

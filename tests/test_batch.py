@@ -1696,3 +1696,64 @@ def test_a_tail_of_nuls_is_cut_off_by_the_first_append(tmp_path):
     put(shop, data[: ends[2]] + b"\0" * 4096)
     assert brief(shop.run()) == [(1, "replayed"), (2, "ok")]
     assert b"\0" not in shop.bytes() and len(shop.records()) == 5
+
+
+def test_rerun_unknown_covers_the_doubts_of_earlier_runs_alone(shop):
+    """Nobody has looked into a doubt that is seconds old."""
+    shop.script = {1: lambda: nk.Error("TIMEOUT", "slow")}
+    shop.write(call(1), call(1), call(1))
+    ran = shop.run("--rerun-unknown")
+    assert shop.done == [1] and [answer["exitCode"] for answer in answers(ran)] == [7, 9, 9]
+    ran = shop.run("--rerun-unknown")
+    assert shop.done == [1] and [answer["exitCode"] for answer in answers(ran)] == [7, 9, 9]
+    shop.script = {}
+    assert shop.run("--rerun-unknown").code == 0 and shop.done == [1]
+
+
+@POSIX
+def test_lines_that_have_no_lasting_name_need_a_journal(tmp_path, shop):
+    with tempfile.TemporaryFile() as file:
+        file.write(json.dumps(call(1)).encode())
+        file.flush()
+        ran = run_app(shop.app, "batch", f"/proc/self/fd/{file.fileno()}", cwd=str(tmp_path))
+    if sys.platform == "linux":
+        assert ran.code == 64 and "is no regular file, so its lines need the path of a journal" in ran.err
+    assert shop.done == []
+
+
+@pytest.mark.parametrize("hook", ["before_call", "on_error", "after_call"])
+def test_whatever_a_hook_raises_ends_no_batch(tmp_path, hook):
+    class Odd(BaseException):
+        pass
+
+    def fail(*facts):
+        raise Odd
+
+    shop = Shop(tmp_path, hooks=nk.Hooks(**{hook: fail}))
+    shop.script = {1: lambda: nk.Error("NO", "no")}
+    shop.write(call(1), call(2))
+    ran = shop.run()
+    assert [answer["id"] for answer in answers(ran)] == [1, 2] and "unexpectedly; " not in ran.err
+    assert shop.done == ([] if hook == "before_call" else [1, 2])
+
+
+def test_a_dry_run_of_a_line_given_twice_answers_as_the_run(shop):
+    line = call(1, "wipe")
+    shop.write(dict(line, confirmed=True), line)
+    words = ("--allow-confirmed", "wipe")
+    dry, real = shop.run("--dry-run", *words), shop.run(*words)
+    assert [answer["would"] for answer in answers(dry)] == ["run", "replay"] and dry.code == real.code == 0
+
+
+def test_a_dry_run_in_which_a_hook_refuses_the_second_of_two_equal_lines(tmp_path):
+    seen = []
+
+    def once(command, args):
+        seen.append(command.name)
+        if len(seen) == 2:
+            raise nk.Error("RATE_LIMITED", "not so fast")
+
+    shop = Shop(tmp_path, hooks=nk.Hooks(before_call=once))
+    shop.write(call(1), call(1))
+    ran = shop.run("--dry-run")
+    assert [(answer["would"], answer["exitCode"]) for answer in answers(ran)] == [("run", 0), ("refuse", 6)]
