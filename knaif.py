@@ -279,6 +279,11 @@ PLANNER_SHOWN_ROWS = 40  # rows of one kind in the text of an evaluation
 PLANNER_BAD_RATE = 0.05  # part of sentences that may be acted on wrongly before an evaluation fails
 
 # LEXICAL
+LEXICAL_UNKNOWN_TAKES = 0.2  # from a reading, each
+LEXICAL_UNKNOWN_CHANGING = 0.75  # the same where something is changed
+LEXICAL_UNKNOWN = 1.34  # words without an explanation for each slot that is filled
+LEXICAL_MARGIN_READONLY = 0.3  # the same where it only reads
+LEXICAL_PRELUDE_TOKENS = 10  # before the verb of a sentence: I was wondering if you could
 LEXICAL_TIE_TOKENS = 5  # between a value and the word that ties it to its slot: the due date of the task is
 LEXICAL_TEXT_TOKENS = 60  # of one free text: a title or a prompt, not a page
 LEXICAL_QUERY_TOKENS = 4  # of a free text that may be left out and that no quotes mark
@@ -13471,9 +13476,9 @@ def _plan_set_rest(result: PlanResult, index: int, admitted: Admitted, results: 
 # date, a time, an address of e-mail, a path. Relative dates count from a day that the caller names. All of it is linear
 # in the length of the sentence, which is bounded, and takes any text without a fault.
 
-WORDS_NUMBERS = dict(zip("zero one two three four five six seven eight nine ten eleven twelve".split(), range(13)))
-WORDS_ORDINALS = dict(zip(
-    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split(), range(1, 13)))
+WORDS_NUMBERS = dict(zip(
+    ("zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+     "eighteen nineteen twenty thirty forty fifty sixty").split(), [*range(20), 20, 30, 40, 50, 60]))
 WORDS_MONTHS = dict(zip(
     ("january february march april may june july august september october november december "
      "jan feb mar apr may jun jul aug sep oct nov dec").split(), [*range(1, 13)] * 2))
@@ -13482,8 +13487,65 @@ WORDS_WEEKDAYS = dict(zip(
 WORDS_DAYS = {"day": 1, "days": 1, "week": 7, "weeks": 7}
 WORDS_RELATIVE = {"today": 0, "tonight": 0, "tomorrow": 1, "yesterday": -1}
 WORDS_CLOCK = {"noon": "12:00", "midnight": "00:00"}
+WORDS_PHASES = {"in the morning": "am", "in the afternoon": "pm", "in the evening": "pm", "at night": "pm"}
+WORDS_UNITS = frozenset(("px", "s", "sec", "min", "mins", "h", "hr", "hrs", "d"))  # that may stand close to a number
 WORDS_MARKS = ".,;:!?()[]{}"
 WORDS_QUOTES = {'"': '"', "\u201c": "\u201d", "\u2018": "\u2019", "\u00ab": "\u00bb", "`": "`"}
+#: Words of very general acts: each row stands for one act, so that "drop" finds a command that says "delete".
+WORDS_ACTS = tuple((
+    "show list display check open get print view see give tell fetch which details detail info information describe "
+    "read inspect examine report pull bring browse/delete remove drop erase discard rid untag unset wipe trash "
+    "throw clear bin scrap destroy eliminate flush prune cull purge toss ditch shred strip unlink detach "
+    "forget/create add make new put insert generate build stick append record register write log track enter queue "
+    "schedule capture include attach apply affix place/draw paint doodle design craft compose portray imagine "
+    "sketch illustrate render depict produce generate create visualise visualize/change edit update modify alter "
+    "set move reschedule switch adjust correct postpone bump shift push amend/rename retitle name call reword "
+    "title/finish complete done close finished completed resolve sort tick wrap handle accomplish settle/remember "
+    "remind note jot memo/find search look lookup filter match seek locate contain/count many number total tally "
+    "how/status state progress/progress finished done ready far along complete going coming doing/export backup "
+    "back dump save copy archive snapshot/import restore load/convert translate transform express/stats statistics "
+    "summary summarise summarize overview breakdown figures/until till/difference gap interval duration span "
+    "elapsed between apart separate pass last long since old age left remain/tag untag label category categorise "
+    "categorize sticker belong flag carry"
+).split("/"))
+#: The same for things and for what is said of them.
+WORDS_THINGS = tuple((
+    "all everything/picture image photo photograph illustration artwork variation version variant graphic "
+    "png/folder directory/task todo item entry chore to-do/priority importance urgency/due deadline/hour clock/date "
+    "calendar/zone timezone tz/size dimension resolution big large wide tall square across/pixel px/open left "
+    "outstanding pending unfinished undone incomplete active unresolved/overdue late/done closed finished completed "
+    "ticked resolved/human readable words spelled prose/title wording heading caption/second sec secs/minute min "
+    "mins/hour hr hrs/normal medium average ordinary/current now moment present"
+).split("/"))
+#: A verb and its particle: together they are another verb.
+WORDS_PHRASAL = (
+    "finish: tick off, cross off, check off, strike off, close out, take care, took care, knock out, knock off, "
+    "sort out/remove: take off, get rid, throw out, throw away, clear away, clear out, wipe out, peel off, strip "
+    "off, blow away, clean up, clean out/add: write down, jot down, put down, note down/find: look up/show: pull "
+    "up, bring up, look at/generate: kick off, run off, whip up, conjure up, come up, dream up, cook up, mock up, "
+    "put together/list: look through/remember: don't forget, not forget/export: back up"
+)
+#: Words without a meaning of their own. Words that turn a meaning (not, or, but, after, if, why) are never here.
+WORDS_IDLE = frozenset((
+    "a an the this these that those it its i i'd i'm i've me my mine we us our is are was were be been do does did "
+    "has had having got yet already still there here some any please kindly hey hi ok okay so well just also too "
+    "thanks thank can could would will let let's lets 's want need like of to in on at with as by for from into "
+    "onto and & which what what's whats all every everything each entire whole number no. # right currently really "
+    "how only exactly ones whatever absolutely simply you your he she they them him her his their such both up over "
+    "there's that's he's she's mind now moment something look check current same anything stuff things permanently "
+    "forever wondering kind favor favour great love nice able possible 'd 'll 'm 're very own quick quickly away "
+    "immediately straight completely entirely altogether anymore ahead"
+).split())
+
+
+def _words_table(rows: str) -> dict[str, str]:
+    """Return key -> value for rows of a value and its keys. Pure.
+
+    >>> _words_table("remove: throw away, throw out/find: look up")
+    {'throw away': 'remove', 'throw out': 'remove', 'look up': 'find'}
+    """
+    return {key: value for row in rows.split("/") for value, _, keys in [row.partition(": ")]
+            for key in keys.split(", ")}
 
 
 def _words_stem(word: str) -> str:
@@ -13585,9 +13647,13 @@ def _words_add_chunk(text: str, start: int, end: int, add: Callable[..., None]) 
     elif chunk[-2:] in ("'s", "\u2019s") and chunk[:-2].lower() not in ("let", ""):
         add(start, stop - 2)
         add(stop - 2, stop)
-    elif chunk[:1] == "#" and chunk[1:].isdigit():
+    elif chunk[:1] == "#" and chunk[1:]:
         add(start, start + 1)
         add(start + 1, stop)
+    elif chunk[:1].isdigit() and chunk.lstrip("0123456789") in WORDS_UNITS:
+        cut = stop - len(chunk.lstrip("0123456789"))
+        add(start, cut)
+        add(cut, stop)
     else:
         add(start, stop)
     for place in range(stop, end):
@@ -13619,14 +13685,16 @@ def _words_low(tokens: Sequence[Any], at: int) -> str:
 
 
 def _words_number(tokens: Sequence[Any], at: int) -> tuple[str, Any, int] | None:
-    """Return a number written in digits, as a word or as an ordinal."""
+    """Return a number written in digits or as a word."""
     low = tokens[at].low
+    side, times, other = low.partition("x") if "x" in low else (low, *(_words_low(tokens, at + far) for far in (1, 2)))
+    if side == other and times in ("x", "by") and side.isascii() and side.isdigit() and len(side) < 6:
+        return ("int", int(side), at + 1 if "x" in low else at + 3)  # 64x64, 64 by 64
     digits = low[:-2] if low[-2:] in ("st", "nd", "rd", "th") else low
     if digits.isascii() and digits.isdigit() and len(digits) <= JSON_SHOWN_CHARACTERS:
         return ("int", int(digits), at + 1)
-    for table in (WORDS_NUMBERS, WORDS_ORDINALS):
-        if low in table:
-            return ("int", table[low], at + 1)
+    if low in WORDS_NUMBERS:
+        return ("int", WORDS_NUMBERS[low], at + 1)
     sign, _, rest = low.rpartition("-")
     whole, _, part = rest.partition(".")
     plain = (whole + part).isascii() and (whole or "0").isdigit() and (part or "0").isdigit() and rest not in ("", ".")
@@ -13689,6 +13757,10 @@ def _words_time(tokens: Sequence[Any], at: int) -> tuple[str, int] | None:
         low, half = bare[:-2], bare[-2:]
     elif _words_low(tokens, end).replace(".", "") in ("am", "pm"):
         half, end = tokens[end].low.replace(".", ""), end + 1
+    phase = " ".join(_words_low(tokens, end + far) for far in range(3)) if low.isdigit() and not half else ""
+    for words, mark in WORDS_PHASES.items():
+        if (phase + " ").startswith(words + " "):
+            half, end = mark, end + len(words.split())
     parts = low.split(":")
     if not all(part.isascii() and part.isdigit() and len(part) <= 2 for part in parts) or len(parts) > 3:
         return None
@@ -14293,96 +14365,86 @@ def _planner_report(report: Mapping[str, Any]) -> str:
 #     spans     what has a type whatever the command: numbers, dates, times, paths, addresses
 #     clauses   a slot of the command, its value, and the words that tie the two ("priority high", "before May 1")
 #     text      the rest, for the one slot of free text, between the words before and the clauses after it
-#     words     every other word must be one of the command's own, or one that carries no meaning
+#     words     every other word is one of the command's own, or carries no meaning, or costs
 #
-# A reading counts only if no required slot is empty and no word is left over; the best is taken if it leads by enough.
-# Else the plan is empty. What words mean comes from the registry, and from tables of common English.
+# A reading counts only if no required slot is empty and what is left over costs less than the filled slots allow:
+# nothing may be left where something is destroyed. The best is taken if it leads by enough, else the plan is empty.
+# What words mean comes from the registry, and from tables of common English.
 
-#: Words of very general acts: each row stands for one act, so that "drop" finds a command that says "delete".
-LEXICAL_ACTS = (
-    "show list display get print view see give tell fetch which details detail info information describe",
-    "delete remove drop erase discard rid untag unset",
-    "create add make new put insert generate build",
-    "change edit update modify alter set",
-    "rename retitle name call",
-    "finish complete done close finished completed",
-    "remember remind",
-    "find search look lookup filter match",
-    "count many number total",
-    "status state progress far",
-    "progress finished done ready",
-    "export backup dump save",
-    "import restore load",
-    "convert translate transform",
-    "stats statistics summary summarise summarize overview",
-    "until till",
-)
-#: The same for things.
-LEXICAL_THINGS = ("all everything", "picture image photo photograph", "folder directory")
 #: Acts that bring something new into being: what they make must be what the command makes.
-LEXICAL_MAKING = frozenset("create make new build insert put generate".split())
-#: Words without a meaning of their own. Words that turn a meaning (not, or, but, after, if, why) are never here.
-LEXICAL_IDLE = frozenset(
-    "a an the this these that those it its i i'd i'm i've me my mine we us our is are was were "
-    "be been do does did has had having got yet already still there here some any please kindly hey hi ok okay so well "
-    "just also too thanks thank can could would will let let's lets 's want need like of to in on at with as by for "
-    "from into onto and & which what what's whats all every everything each entire whole number no. # right "
-    "currently really how which only exactly ones".split()
-)
+LEXICAL_MAKING = frozenset(WORDS_ACTS[2].split())
 #: Words that turn a meaning round: they are never explained by standing in a help text.
-LEXICAL_TURNING = frozenset("or but not no if unless without except than nor neither instead rather left".split())
-LEXICAL_VAGUE = frozenset("something anything stuff things thing one ones more else somebody someone".split())
+LEXICAL_TURNING = frozenset((
+    "or but not no if unless without except than nor neither instead rather maybe perhaps possibly again hundred "
+    "thousand dozen"
+).split())
+LEXICAL_VAGUE = frozenset((
+    "nothing later something anything stuff things thing one ones more else somebody someone"
+).split())
 LEXICAL_REQUESTS = frozenset(
-    "show give tell get display print see view know check look list fetch want details detail info information".split()
+    "show give tell get display print see view know check look find list fetch want details detail info "
+    "information".split()
 )
-LEXICAL_BREAKS = frozenset(". ; ? ! or but instead actually unless rather no".split())
-LEXICAL_LIGHT = frozenset("set make mark put have".split())
-#: Words without a meaning after one other word alone.
-LEXICAL_PAIRS = frozenset((
-    ("can", "you"), ("could", "you"), ("would", "you"), ("will", "you"), ("thank", "you"), ("look", "up"),
-))
+LEXICAL_BREAKS = frozenset(". ; ? ! instead actually unless".split())
+LEXICAL_SECOND_THOUGHTS = tuple((
+    "no wait/never mind/forget it/scratch that/cancel that/not yet/no ,/or not/but not/but don't/but do not/or "
+    "maybe/or rather/and not"
+).split("/"))
+LEXICAL_CONDITIONS = frozenset("if when whether".split())  # idle in a question, never in an order
+LEXICAL_WISHES = frozenset("like i'd want need".split())
+LEXICAL_SHALL = frozenset("should shall must needs becomes".split())
+LEXICAL_ADDING = frozenset("including too also plus both even and or".split())
+LEXICAL_LISTING = frozenset("as with : = the of to called named tag tags".split())  # between a name and its words
+LEXICAL_LIGHT = frozenset("set make mark put have give".split())
 LEXICAL_ARTICLES = frozenset("a an the my this that some new another following our".split())
 LEXICAL_LOOSE = frozenset("in from at on for with by to into under on after since until about like inside".split())
-LEXICAL_BEFORE = frozenset("with at the a an its in".split())
+LEXICAL_BEFORE = frozenset("from with at the a an its in".split())
 LEXICAL_TIES = frozenset(
     "named called of is are to at as = : number no no. # be in with the a an for by on from ' into was".split()
 )
-LEXICAL_TEXT_LEADS = frozenset("to called named titled : that for saying of showing with reading about as =".split())
+LEXICAL_TEXT_LEADS = frozenset((
+    "depicting featuring where like to called named titled : that for saying of showing with reading about as ="
+).split())
 LEXICAL_HAVE = frozenset("i have need must should following to".split())
-LEXICAL_ORDERS = frozenset("finish complete close".split())
-LEXICAL_NAMING = frozenset("rename retitle called named titled name call".split())
+LEXICAL_NAMING = frozenset("say says read reads rename retitle reword called named titled name call".split())
 LEXICAL_NEGATIONS = frozenset(
     "not never don't dont doesn't cannot can't won't shouldn't mustn't stop avoid cancel unless refrain nobody nothing "
     "neither nor instead rather except didn't isn't wasn't aren't abort undo".split()
 )
 #: How a question about the program itself, or about what should be done, begins.
-LEXICAL_ABOUT = (
-    "how are you", "how is it", "how do", "how to", "how can", "how should", "how would", "how does", "how could",
-    "how did", "how come", "what can", "what do", "what does", "what did", "what if", "what should", "what would",
-    "what happens", "what commands", "what kind", "what is a", "what is an", "what 's a", "why", "who", "whose",
-    "should", "may i", "can i", "could i", "do i", "did", "does", "would it", "is it", "explain", "help", "if", "when",
-    "where", "suppose", "are you", "do you", "have you", "will it",
-)
-LEXICAL_ABOUT_MINE = ("what do i have", "what have i", "do i have", "what did i")  # these ask for data all the same
+LEXICAL_ABOUT = tuple((
+    "how are you/how is it/how do/how to/how can/how should/how would/how does/how could/how did/how come/what "
+    "can/what do/what did/what if/what should/what would/what happens/what commands/what kind/what is a/what is "
+    "an/what 's a/why/who/whose/should/do i/did/does/would it/explain/help/where/suppose/are you/do you/have "
+    "you/will it"
+).split("/"))
+LEXICAL_DATA = tuple((
+    "what/how is it/how does/how did/are/do you/have you/does/will it/where"
+).split("/"))
+LEXICAL_ABOUT_MINE = tuple((
+    "what do i have/what do i still/what do i need/what do we have/what have i/do i have/what did i"
+).split("/"))
 LEXICAL_GREETINGS = frozenset("hey hi hello ok okay so well and but then also just now".split())
-LEXICAL_WANTS = ("can you", "could you", "would you", "will you", "please", "i want", "i need", "i'd", "i would")
+LEXICAL_MODALS = frozenset("can could would will may shall might let's let".split())
+LEXICAL_WANTS = tuple((
+    "is it possible/any chance/is there a/can you/could you/would you/will you/please/i want/i need/i'd/i would"
+).split("/"))
 LEXICAL_QUESTIONS = frozenset("what what's whats which how is are was were does do when where who has have".split())
-#: Words that tie a value to a parameter: word of the parameter's name -> what may stand before the value.
-LEXICAL_PREPOSITIONS = {
-    "from": "from since between", "start": "from since between starting", "begin": "from since", "since": "since from",
-    "source": "from of", "src": "from", "old": "from", "to": "to into", "end": "to until till and ending",
-    "until": "until till to", "target": "to into", "dest": "to into", "destination": "to into", "new": "to as",
-    "before": "before earlier", "after": "after since", "due": "due by on before until for deadline",
-    "deadline": "by on until", "folder": "in inside under within from below",
-    "directory": "in inside under within from below", "dir": "in inside under within from below", "tz": "in at for",
-    "zone": "in at for", "timezone": "in at for", "place": "in at", "city": "in at", "location": "in at",
-    "fmt": "as in format", "format": "as in", "unit": "in", "size": "at of by", "with": "with", "by": "by", "on": "on",
-    "date": "on", "day": "on", "tag": "with tagged", "tags": "with tagged labelled labeled", "label": "with",
-    "labels": "with", "status": "with", "name": "called named", "title": "called named titled", "value": "of",
-    "query": "in for matching containing like about with named called contain contains include including",
-    "at": "at", "time": "at", "priority": "with at to", "output": "to into", "input": "from",
-}
-LEXICAL_WAYS = frozenset("from to start end begin until since source src target dest destination before after".split())
+#: Words that tie a value to a parameter: what may stand before the value, and words of the parameter's name.
+LEXICAL_PREPOSITIONS = (
+    "from since between: from/from since between starting: start/from since: begin/since from: since/from of: "
+    "source/from: src, old, input/to into: to, target, dest, destination, output/to until till and ending: "
+    "end/until till to: until/to as: new/before earlier older than: before/after since: after/due by on before "
+    "until for deadline: due/by on until: deadline/in inside under within from below: folder, directory, dir/in at "
+    "for: tz, zone, timezone/in at: place, city, location/as in format: fmt/as in: format/in: unit/at of by: "
+    "size/with: with, label, labels, status/by: by/on: on, date, day/with tagged: tag/with tagged labelled labeled: "
+    "tags/called named: name/called named titled say says read reads become becomes: title/of: value/in for "
+    "matching containing like about with named called contain contains include including: query/just only exactly n "
+    "x: many/at: at, time/with at to: priority"
+)
+LEXICAL_WAYS = frozenset((
+    "from to start end begin until since source src target dest destination before after"
+).split())
 LEXICAL_STARTS = frozenset("from start begin since source src".split())
 LEXICAL_NAME_WORDS = {
     "tz": "zone", "fmt": "format", "dir": "directory", "src": "source", "num": "number", "id": "number",
@@ -14390,19 +14452,21 @@ LEXICAL_NAME_WORDS = {
 #: How surely words tie a value to a slot, and what a slot filled in that way adds to a reading.
 LEXICAL_BARE, LEXICAL_SAID, LEXICAL_NEAR, LEXICAL_NOUN, LEXICAL_WAY, LEXICAL_NAME, LEXICAL_OPTION = range(1, 8)
 LEXICAL_TEXT_ADDS = 0.5  # a free text takes anything, so it says little
-LEXICAL_ADDS = (0, 0.7, 1.0, 1.5, 2.0, 2.0, 2.0, 2.0)
-LEXICAL_TAILS = (  # what may follow a free text without being part of it
-    "to my list", "to the list", "on my list", "on the list", "in my list", "for me",
-    "please", "thanks", "thank you", "in the name", "in their name", "in their names", "in its name", "if you can",
-)
+LEXICAL_ADDS = (0, 0.5, 1.0, 1.5, 2.0, 2.0, 2.0, 2.0)
+LEXICAL_TAILS = tuple((
+    "to my list/to the list/on my list/on the list/in my list/onto my list/on my todo list/to my todo list/to my "
+    "to-do list/on the todo list/for me/on there/in there/please/thanks/thank you/in the name/in their name/in "
+    "their names/in its name/if you can"
+).split("/"))
 LEXICAL_POINTERS = frozenset("it that this them".split())  # what a second step calls the result of the first
 
 
 class LexicalPlanner(Planner):
     """Plan without a model, from the words of names, keywords, help, parameters and choices alone; English.
 
-    It prefers to give up: an empty plan where a value is missing, a word stays unexplained, the sentence forbids,
-    asks about the program, or fits two commands. One object serves one application and keeps what it learnt of it.
+    It prefers to give up: an empty plan where a value is missing, too much stays unexplained (one word where something
+    is destroyed), the sentence forbids, asks about the program, or fits two commands. One object serves one application
+    and keeps what it learnt of it.
     """
 
     def __init__(self) -> None:
@@ -14425,7 +14489,8 @@ def _lexical_learn(request: PlanRequest) -> list[Any]:
     import math
     from types import SimpleNamespace
 
-    acts = _lexical_acts()
+    acts, things = _lexical_acts(WORDS_ACTS + WORDS_THINGS), _lexical_acts(WORDS_THINGS)
+    phrasal = _words_table(WORDS_PHRASAL)
     known: list[Any] = []
     for tool in request.tools:
         hint = request.hints.get(tool["name"], {})
@@ -14438,29 +14503,34 @@ def _lexical_learn(request: PlanRequest) -> list[Any]:
         keywords = [word for text in hint.get("keywords", ()) for word in _words_of(text)]
         own = _words_of(tool["name"])
         made.slots = _lexical_slots(tool["input"])
-        parts = [(1.0, described), (3.0, keywords), (4.0, own)]
+        output = made.output.get("properties") if isinstance(made.output, dict) and made.readonly else None
+        results = [word for name in output or () for word in _words_of(name)]
+        parts = [(0.5, results), (1.0, described), (3.0, keywords), (4.0, own)]
         parts[:0] = [(0.5, [*slot.names, *slot.nouns]) for slot in made.slots]
         parts[:0] = [(1.0, list(slot.choices)) for slot in made.slots if len(slot.choices) <= PLANNER_CHOICES_SHOWN]
         for weight, words in parts:
             for word in words:
-                if word not in LEXICAL_TURNING and (word not in LEXICAL_IDLE or weight > 1):
+                if word not in LEXICAL_TURNING and (word not in WORDS_IDLE or weight > 1):
                     made.words[_words_stem(word)] = weight
-        made.words[_words_stem(tool["name"])] = 4.0
         made.strong = {_words_stem(word) for word in [tool["name"], *own, *keywords]}
         made.verbs = made.strong | {_words_stem(word) for word in described[:1]}
-        made.nouns = {_words_stem(word) for word in described[1:6] if word not in LEXICAL_IDLE}
+        made.nouns = {_words_stem(word) for word in described[1:6] if word not in WORDS_IDLE}
         known.append(made)
     for made in known:  # the same act under another word counts a little less
-        for stem in list(made.words):
-            for other in acts.get(stem, ()):
-                if made.words[stem] >= 1:
-                    made.words.setdefault(other, made.words[stem] * LEXICAL_KIN_PART)
+        for stem, weight in list(made.words.items()):
+            for other in acts.get(stem, ()) if weight >= 1 else ():
+                made.words[other] = max(made.words.get(other, 0), weight * LEXICAL_KIN_PART)
         made.near = {other for stem in made.verbs for other in acts.get(stem, ())} | made.verbs
-        made.nouns |= {other for stem in made.nouns for other in acts.get(stem, ())}
-    things = frozenset(stem for made in known for slot in made.slots for stem in slot.stems)
+        made.nouns = {other for stem in made.nouns for other in things.get(stem, (stem,))}
+    named = frozenset(stem for made in known for slot in made.slots for stem in slot.stems)
+    spoken = frozenset(stem for made in known for stem in made.words)
+    changing = frozenset(stem for made in known if not made.readonly for stem in (
+        made.near if made.destructive else made.verbs))
     for made in known:
-        made.things = things
-        made.others = frozenset(stem for other in known if other is not made for stem in other.strong)
+        made.things = named
+        made.spoken = spoken
+        made.changing = changing
+        made.phrasal = phrasal
     many = len(known)
     for stem in {stem for made in known for stem in made.words}:
         holders = [(made, made.words[stem]) for made in known if stem in made.words]
@@ -14470,10 +14540,10 @@ def _lexical_learn(request: PlanRequest) -> list[Any]:
     return known
 
 
-def _lexical_acts() -> dict[str, frozenset[str]]:
+def _lexical_acts(rows: Sequence[str]) -> dict[str, frozenset[str]]:
     """Return stem -> the stems of words for the same act. Pure."""
     acts: dict[str, frozenset[str]] = {}
-    for row in LEXICAL_ACTS + LEXICAL_THINGS:
+    for row in rows:
         stems = frozenset(map(_words_stem, row.split()))
         for stem in stems:
             acts[stem] = acts.get(stem, frozenset()) | stems
@@ -14495,9 +14565,9 @@ LEXICAL_PROBES = (("date", "2026-05-04"), ("datetime", "2026-05-04T10:00"), ("ti
 
 def _lexical_slots(schema: Mapping[str, Any]) -> list[Any]:
     """Return what is known of every argument: kinds of value, words, prepositions, choices. Pure."""
-    slots = []
+    slots, prepositions = [], _words_table(LEXICAL_PREPOSITIONS)
     for name, part in schema.get("properties", {}).items():
-        slot = _lexical_slot(name, part, schema)
+        slot = _lexical_slot(name, part, schema, prepositions)
         required = name in schema.get("required", ())
         # An array that neither is required nor has a default collects *args: without one there is nothing to do.
         slot.needed = required or slot.many and isinstance(part, dict) and "default" not in part
@@ -14506,7 +14576,7 @@ def _lexical_slots(schema: Mapping[str, Any]) -> list[Any]:
     return slots
 
 
-def _lexical_slot(name: str, part: Any, root: Any) -> Any:
+def _lexical_slot(name: str, part: Any, root: Any, prepositions: Mapping[str, str]) -> Any:
     """Return what is known of one argument, from its schema and its help. Pure."""
     from types import SimpleNamespace
 
@@ -14533,15 +14603,19 @@ def _lexical_slot(name: str, part: Any, root: Any) -> Any:
         stems=frozenset(), ties=frozenset(), first=bool(LEXICAL_STARTS & set(words)),
     )
     alternatives, plain = _lexical_alternatives(help_text)
-    slot.nouns = [word for word in _words_of(plain) if word not in LEXICAL_IDLE]
+    slot.nouns = [word for word in _words_of(plain) if word not in WORDS_IDLE]
     slot.nouns += [word for kind in sorted(kinds) for word in LEXICAL_KIND_WORDS.get(kind, "").split()]
     slot.choices = _lexical_choices(choices, alternatives)
     slot.others = [phrase.split() for phrases in alternatives.values() for phrase in phrases] if not choices else []
     slot.name_stems = frozenset(map(_words_stem, slot.names)) - {"from", "to", "onli"}
-    slot.stems = slot.name_stems | frozenset(map(_words_stem, slot.nouns))
+    kin = _lexical_acts(WORDS_THINGS)
+    slot.name_stems |= {other for stem in slot.name_stems for other in kin.get(stem, ())}
+    nouns = frozenset(map(_words_stem, slot.nouns))
+    slot.stems = slot.name_stems | nouns | {other for stem in nouns for other in kin.get(stem, ())}
     way = [word for word in words if word in LEXICAL_WAYS]
     slot.way = bool(way)  #: from something or to something: its preposition says more than any noun
-    slot.ties = frozenset(tie for word in way or words for tie in LEXICAL_PREPOSITIONS.get(word, "").split())
+    counts = ["many"] if "many" in slot.nouns else []
+    slot.ties = frozenset(tie for word in way or words + counts for tie in prepositions.get(word, "").split())
     return slot
 
 
@@ -14579,15 +14653,14 @@ def _lexical_alternatives(text: str) -> tuple[dict[str, list[str]], str]:
 def _lexical_choices(choices: Mapping[str, Any], alternatives: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Return first word -> [(all words, value)] of every way to say a choice, but for what fits two of them. Pure."""
     ways: dict[tuple[str, ...], list[Any]] = {}
-    acts = _lexical_acts() if len(choices) <= PLANNER_CHOICES_SHOWN else {}
+    acts = _lexical_acts(WORDS_THINGS) if len(choices) <= PLANNER_CHOICES_SHOWN else {}
     for text, value in choices.items():
         exact = tuple(text.lower().split())
         last = tuple(_words_of(text.rpartition("/")[2]))
-        spellings = {exact, last, tuple(_words_of(text)), (exact[-1].rpartition("/")[2],) if exact else ()}
+        spellings = {exact, last, tuple(_words_of(text))}
         spellings.update(tuple(phrase.split()) for phrase in alternatives.get(text.lower(), ()))
         if len(last) == 1:
             spellings.update((other,) for other in acts.get(_words_stem(last[0]), ()))
-            spellings.add((_words_stem(last[0]),))
         for words in spellings - {()}:
             ways.setdefault(words, []).append(value)
     index: dict[str, list[tuple[tuple[str, ...], Any]]] = {}
@@ -14604,9 +14677,19 @@ def _lexical_split(known: Sequence[Any], tokens: list[Any]) -> list[Any]:
     from types import SimpleNamespace
 
     slots = [slot for tool in known for slot in tool.slots if slot.choices]
+    phrasal = known[0].phrasal if known else {}
     made = []
+    gone: set[int] = set()
     for at, token in enumerate(tokens):
-        if token.low == "what" and _words_low(tokens, at + 1) not in LEXICAL_IDLE | {""}:
+        for far in range(1, LEXICAL_NOUN_TOKENS):
+            verb = phrasal.get(f"{_words_stem(token.low)} {_words_low(tokens, at + far)}")
+            if verb and not any(token.stem in tool.strong for tool in known):  # "jot down", where jot is a command
+                gone.add(at if verb == "remember" else at + far)
+                kept = tokens[at + far if verb == "remember" else at]
+                kept.low, kept.stem = verb, _words_stem(verb)
+        if at in gone:
+            continue
+        if token.low == "what" and _words_low(tokens, at + 1) not in WORDS_IDLE | {""}:
             token.stem = "which"  # what tasks, as against what is
         left, dash, right = token.low.partition("-")
         if dash and any(left in slot.choices and _words_stem(right) in slot.name_stems for slot in slots):
@@ -14633,11 +14716,14 @@ def _lexical_clauses(tool: Any, tokens: Sequence[Any], spans: Sequence[Any]) -> 
         lead, stop = lead if lead >= 0 else first, end
         if not strength:
             lead, stop, strength = _lexical_tie(slot, tokens, first, end, bool(slot.name_stems & said))
+            loose = LEXICAL_LOOSE - slot.ties - ({"from"} if strength >= LEXICAL_WAY else set())
             if tool.destructive and (strength < LEXICAL_NEAR and slot.way or any(
-                    token.low in LEXICAL_LOOSE - slot.ties for token in tokens[max(lead - 1, 0) : first])):
+                    token.low in loose for token in tokens[max(lead - 1, 0) : first])):
                 return  # "in", "on", "from": what is destroyed must be named plainly
         if tool.destructive and isinstance(value, str) and value[-1:] == "/":
             return  # a folder is more than a person thinks of
+        if "path" in slot.kinds and isinstance(value, str):
+            value = value.rstrip("/") or value
         fits = _lexical_fits(slot, value)
         if fits or strength >= LEXICAL_NOUN:
             found.append(SimpleNamespace(slot=slot, value=value if fits else TYPES_ABSENT, first=first, end=end,
@@ -14658,6 +14744,12 @@ def _lexical_clauses(tool: Any, tokens: Sequence[Any], spans: Sequence[Any]) -> 
                     offer(slot, span.value, span.first, span.end)
         if {"word", "text", "path", "email"} & slot.kinds:
             _lexical_offer_words(tool, slot, tokens, numeric, offer)
+    places: dict[Any, set[str]] = {}
+    for clause in found:
+        places.setdefault((clause.first, clause.end, clause.strength), set()).add(clause.slot.name)
+    for clause in found:  # what is tied as well to two slots is tied to none
+        if clause.strength < LEXICAL_NAME and len(places[clause.first, clause.end, clause.strength]) > 1:
+            clause.strength = LEXICAL_BARE
     found.sort(key=lambda clause: (-clause.strength, clause.first - clause.end, clause.first))
     return found
 
@@ -14689,13 +14781,16 @@ def _lexical_tie(slot: Any, tokens: Sequence[Any], first: int, end: int, mention
     lead, stop, strength = first, end, LEXICAL_SAID if mentioned else LEXICAL_BARE
     after = tokens[end] if end < len(tokens) else None
     if after is not None and not after.quoted and after.stem in slot.stems:
-        stop, strength = end + 1, LEXICAL_NAME if after.stem in slot.name_stems else LEXICAL_NOUN
+        stop, strength = end + 1, LEXICAL_NOUN
+        stop += stop < len(tokens) and tokens[stop].stem in slot.stems
     close = LEXICAL_WAY if slot.way else LEXICAL_NEAR
     at = first - 1
     while at >= 0 and at >= first - LEXICAL_TIE_TOKENS and not tokens[at].quoted:
         token = tokens[at]
         if token.low in slot.ties and strength < close:
             lead, strength = at, close
+        if token.stem in slot.stems and "many" in slot.nouns and tokens[first - 1].low not in ("=", ":", "to", "at"):
+            break  # a picture of two dogs
         if token.stem in slot.stems:
             named = LEXICAL_NAME if token.stem in slot.name_stems else LEXICAL_NOUN
             if named > strength:
@@ -14758,7 +14853,7 @@ def _lexical_offer_switch(
     lows = [token.low for token in tokens]
     for at in range(len(tokens)):
         length = 0
-        if stems[at : at + len(name)] == name or stems[at : at + len(name)] == name[::-1] or stems[at] in near:
+        if stems[at : at + len(name)] == name or stems[at] in near:
             length = len(name)
         elif len(name) > 1 and sorted(set(stems[at : at + len(name) + 1]) & set(name)) == sorted(name):
             length = len(name) + 1  # only the date
@@ -14781,8 +14876,6 @@ def _lexical_find_choices(slot: Any, tokens: Sequence[Any]) -> list[tuple[Any, i
         entries = entries or (slot.choices.get(token.stem, ()) if not token.quoted else ())
         if tokens[min(at + 1, len(tokens) - 1)].low.isdigit():
             entries = ()  # "the timestamp 1750000000" names the number, "in timestamp form" the choice
-        if token.low in LEXICAL_ORDERS and token.low not in map(str, (value for _, value in entries)):
-            entries = ()  # "finish everything" is an order, "everything finished" a choice
         for words, value in entries:
             if len(words) == 1 or [_words_low(tokens, at + more) for more in range(len(words))] == list(words):
                 found.append((value, at, at + len(words)))
@@ -14790,6 +14883,10 @@ def _lexical_find_choices(slot: Any, tokens: Sequence[Any]) -> list[tuple[Any, i
                 break
         at += step
     better = [entry for entry in found if tokens[entry[1]].low not in ("all", "everything", "every")]
+    every = slot.choices.get("all")
+    if every and better and (len({_json_key(value) for value, _, _ in better}) > 1 or len(better) < len(found) and any(
+            token.low in LEXICAL_ADDING for token in tokens)):
+        return [(every[0][1], min(found[0][1], better[0][1]), max(found[-1][2], better[-1][2]))]
     return better or found
 
 
@@ -14815,6 +14912,9 @@ def _lexical_offer_words(
 ) -> None:
     """Offer words and quoted texts that follow the slot's name, or a preposition of a path: tagged home and garden."""
     cues = slot.name_stems | {_words_stem(tie) for tie in slot.ties if tie not in LEXICAL_TIES | {"like"}}
+    cues |= {"#"} if slot.name_stems & tool.acts["tag"] else set()
+    cues |= {"for", "under"} if tool.readonly and "word" in slot.kinds else set()
+    cues |= {other for stem in slot.name_stems for other in tool.acts.get(stem, ())}
     path = bool({"path", "email"} & slot.kinds)
     for at, token in enumerate(tokens):
         if token.quoted:
@@ -14825,10 +14925,10 @@ def _lexical_offer_words(
         if not cued or tool.destructive or "text" in slot.kinds and not slot.many:
             continue
         start = at + 1
-        while _words_low(tokens, start) in ("as", "with", ":", "=", "the", "of", "called", "named", "tag", "tags"):
+        while _words_low(tokens, start) in LEXICAL_LISTING:
             start += 1
         values, end = _lexical_list(tool, slot, tokens, start, numeric)
-        if values and (slot.many or len(values) == 1):
+        if values and (slot.many or len(values) == 1) and not (token.low == "#" and values[0].isdigit()):
             strength = LEXICAL_NAME if token.stem in cues else LEXICAL_NEAR
             offer(slot, values if slot.many else values[0], start, end, strength, at)
 
@@ -14843,7 +14943,7 @@ def _lexical_list(
     while at < len(tokens):
         token = tokens[at]
         known = token.stem in tool.words and not token.quoted
-        if token.mark or token.low in LEXICAL_IDLE - {"a", "i"} or token.low[:2] == "--" or known or (
+        if token.mark or token.low in WORDS_IDLE - {"a", "i"} or token.low[:2] == "--" or known or (
                 counts and at in numeric) or not _lexical_fits(slot, [token.text] if slot.many else token.text):
             break
         values.append(token.text)
@@ -14866,13 +14966,9 @@ def _lexical_read(tool: Any, said: Any) -> Any:
     said: see _lexical_hear. A reading in which only a required value is missing counts, as a rival of the others.
     """
     tokens = said.tokens
-    stems = {token.stem for token in tokens if not token.quoted}
     if said.asks and not tool.readonly:
         return None
     clauses = _lexical_clauses(tool, tokens, said.spans)
-    named = said.borrow and any(slot.needed and slot.name_stems & stems for slot in tool.slots)
-    if not stems & tool.near and not named and not any(clause.strength >= LEXICAL_NOUN for clause in clauses):
-        return None
     texts = [slot for slot in tool.slots if "text" in slot.kinds and not slot.many]
     needed = [slot for slot in texts if slot.needed]
     if len(needed) > 1:
@@ -14912,18 +15008,20 @@ def _lexical_settle(tool: Any, said: Any, clauses: Sequence[Any], text: Any, pla
         taken.add(lead)
         lead -= 1
     rest = [at for at in range(len(tokens)) if at not in taken]
-    rest = _lexical_fill_tail(tool, tokens, rest, args)
-    if not all(_lexical_explains(tool, tokens, at) for at in rest) or _lexical_dangles(tool, tokens, rest, args):
+    rest = _lexical_fill_tail(tool, tokens, rest, args, heard)
+    cost = _lexical_cost(tool, said, rest, len(used) < 2)
+    most = (len(used) + (text is not None)) * (LEXICAL_UNKNOWN if tool.readonly else LEXICAL_UNKNOWN_CHANGING)
+    if cost > most or _lexical_dangles(tool, tokens, rest, args):
         return None
     if not _lexical_acts_on(tool, tokens, used, heard, place):
         return None
     _lexical_fill_today(tool, said, used, args)
     borrowed = _lexical_borrow(tool, args, said.borrow)
     score = sum(tool.words.get(stem, 0) for stem in heard) + sum(LEXICAL_ADDS[each.strength] for each in used)
-    args = {slot.name: args[slot.name] for slot in tool.slots if slot.name in args}
     missing = _lexical_missing(tool, tokens, {**args, **borrowed})
-    score += LEXICAL_TEXT_ADDS * (text is not None) + bool(borrowed)
-    return SimpleNamespace(tool=tool, args=args, score=score, borrowed=borrowed, place=place, missing=missing)
+    score += LEXICAL_TEXT_ADDS * (text is not None) + bool(borrowed) - cost * LEXICAL_UNKNOWN_TAKES
+    return SimpleNamespace(tool=tool, args=args, score=score, borrowed=borrowed, place=place, missing=missing,
+                           used=len(used), cost=cost)
 
 
 def _lexical_missing(tool: Any, tokens: Sequence[Any], args: Mapping[str, Any]) -> str:
@@ -14973,12 +15071,15 @@ def _lexical_choose(
         used.append(clause)
     # What nothing ties to a slot goes by order: first to the slots that begin something, then as declared.
     bare.sort(key=lambda clause: clause.first)
-    places = {clause.first for clause in bare if not set(range(clause.first, clause.end)) & taken}
+    places = {clause.first for clause in bare
+              if clause.slot.name not in args and not set(range(clause.first, clause.end)) & taken}
     free = {clause.slot.name for clause in bare if clause.slot.name not in args}
     enough = len(places) >= len(free)
     order = [(not slot.first, not slot.needed) if enough else (not slot.needed, not slot.first) for slot in tool.slots]
     for slot in [tool.slots[at] for at in sorted(range(len(order)), key=lambda at: (order[at], at))]:
-        for clause in bare:
+        moments = [each.first for each in bare if not each.slot.choices and each.slot is not slot]
+        near = slot.first and slot.choices and moments
+        for clause in sorted(bare, key=lambda each: abs(each.first - moments[0] - 1)) if near else bare:
             if clause.slot is slot and slot.name not in args and not set(range(clause.first, clause.end)) & taken:
                 loose = not slot.needed and "path" in slot.kinds and not heard & tool.strong
                 if clause.value is TYPES_ABSENT or loose:
@@ -14986,16 +15087,20 @@ def _lexical_choose(
                 args[slot.name] = clause.value
                 taken |= set(range(clause.first, clause.end))
                 used.append(clause)
-    return used
+    torn = any(clause.slot.choices and not clause.slot.many and clause.slot.name in args and not taken & set(
+        range(clause.first, clause.end)) and clause.value != args[clause.slot.name] for clause in clauses)
+    return None if torn else used
 
 
-def _lexical_fill_tail(tool: Any, tokens: Sequence[Any], rest: list[int], args: dict[str, Any]) -> list[int]:
+def _lexical_fill_tail(
+    tool: Any, tokens: Sequence[Any], rest: list[int], args: dict[str, Any], heard: set[str]
+) -> list[int]:
     """Fill the one needed list of words from what is left over, if that is a list and nothing else."""
     open_lists = [slot for slot in tool.slots if slot.needed and slot.many and slot.name not in args]
     wanted = [slot for slot in open_lists if "word" in slot.kinds]
     left = [at for at in rest if not _lexical_explains(tool, tokens, at)]
     numeric = {at for at in left if _words_number(tokens, at)}
-    if len(wanted) != 1 or not left:
+    if len(wanted) != 1 or not left or not heard & tool.strong:
         return rest
     values, end = _lexical_list(tool, wanted[0], tokens, left[0], numeric)
     if values and left[-1] < end:
@@ -15012,15 +15117,42 @@ def _lexical_explains(tool: Any, tokens: Sequence[Any], at: int) -> bool:
     if tool.destructive and token.low in LEXICAL_LOOSE and token.stem not in tool.words:
         after = tokens[at + 1].stem if at + 1 < len(tokens) else ""  # "for good", but not "from the list"
         return token.low != "about" and after in tool.words
-    if token.mark or token.low in LEXICAL_IDLE or token.stem in tool.words or token.stem in tool.near:
+    if token.low in LEXICAL_CONDITIONS:
+        return bool(tool.readonly)
+    if token.mark or token.low in WORDS_IDLE or token.stem in tool.words or token.stem in tool.near:
         return True
     before = _words_low(tokens, at - 1)
     if not tool.destructive and (token.low in LEXICAL_REQUESTS or token.low in LEXICAL_LIGHT and (
             not tool.readonly or token.low in ("make", "have"))):
         return True
-    if (before, token.low) in LEXICAL_PAIRS or token.low == "get" and _words_low(tokens, at + 1) == "rid":
-        return True
     return token.low in ("list", "lists") and before in ("my", "the", "to-do", "todo")
+
+
+def _lexical_cost(tool: Any, said: Any, rest: Sequence[int], few: bool) -> float:
+    """Return how many words nothing explains, those that mean something else twice; too many where one may turn all."""
+    tokens, cost, known = said.tokens, 0.0, said.asks
+    starts = {span.first for span in said.spans}
+    for at in rest:
+        token = tokens[at]
+        if _lexical_explains(tool, tokens, at):
+            known = known or not token.mark and token.low not in WORDS_IDLE
+            continue
+        before, after = _words_low(tokens, at - 1), _words_low(tokens, at + 1)
+        counted = (before == "many" or before in ("which", "what") and at < LEXICAL_NOUN_TOKENS - 1) and not any(
+            after in slot.choices for slot in tool.slots)  # how many weeks, but not how many full hours
+        opens = not known and all(each.mark or each.low in WORDS_IDLE for each in tokens[:at])
+        other = after in LEXICAL_ARTICLES and at + 2 in rest and not _lexical_explains(tool, tokens, at + 2)
+        object_ = known and not cost and few and before in LEXICAL_ARTICLES
+        turned = token.low in LEXICAL_TURNING or token.stem in tool.changing or token.text[:2] == "--"
+        valued = token.quoted or _words_number(tokens, at) or at in starts
+        if tool.destructive or counted or turned or valued or not said.asks and (opens and other or object_):
+            return WORDS_TOKENS  # the last: an order to do something else, to book a flight, to show a map
+        if token.low in LEXICAL_LOOSE and tool.readonly:
+            continue
+        known = True
+        cost += 2 if token.stem in tool.acts and token.stem not in tool.spoken else 1
+        cost += 2 if opens and before not in LEXICAL_ARTICLES else 0
+    return cost
 
 
 def _lexical_dangles(tool: Any, tokens: Sequence[Any], rest: Sequence[int], args: Mapping[str, Any]) -> bool:
@@ -15030,7 +15162,7 @@ def _lexical_dangles(tool: Any, tokens: Sequence[Any], rest: Sequence[int], args
     if any(tokens[at].stem in slot.name_stems - known for at in rest for slot in empty):
         return True  # "list done tag" names a slot and gives it nothing
     empty = [slot for slot in empty if slot.kinds & {"path", "text", "word"} or slot.choices]
-    return any(tokens[at].low in slot.ties and at + 1 in rest and tokens[at + 1].low not in LEXICAL_IDLE
+    return any(tokens[at].low in slot.ties and at + 1 in rest and tokens[at + 1].low not in WORDS_IDLE
                and not tokens[at + 1].mark and tokens[at].low != "to" for at in rest for slot in empty)
 
 
@@ -15040,12 +15172,18 @@ def _lexical_acts_on(
     """Tell whether the sentence really asks for what a tool does, more plainly where it changes or destroys."""
     if tool.readonly:
         sure = any(clause.slot.needed or clause.strength >= LEXICAL_NAME for clause in used)
-        return sure or bool(heard & (tool.strong | tool.nouns))
+        return sure or bool(heard & tool.words.keys())
     if tool.destructive:  # an order, and no report that something is deleted
-        first = [token for token in tokens if not token.mark and token.low not in LEXICAL_IDLE | {"get", "you"}][:1]
+        first = [token for token in tokens if not token.mark and token.low not in WORDS_IDLE | {"get", "you"}][:1]
         return any(token.stem in tool.near and token.low[-2:] != "ed" for token in first)
+    if place[1] and (heard & tool.nouns or _lexical_contained(tool, tokens)):
+        return True
+    named = any(clause.slot.empty and clause.strength >= LEXICAL_NOUN for clause in used)
+    if named and any(token.low in LEXICAL_SHALL for token in tokens):
+        return True  # the due date of 4 should be May 1
     light = any(token.low in LEXICAL_LIGHT for token in tokens[: place[0] or None])
-    return bool(heard & tool.near) or light and sum(clause.strength >= LEXICAL_SAID for clause in used) >= 2
+    return bool(heard & tool.near) or light and len(used) >= 2 and any(
+        clause.strength >= LEXICAL_SAID for clause in used)
 
 
 def _lexical_source(tokens: Sequence[Any], first: int, end: int) -> str:
@@ -15064,8 +15202,8 @@ def _lexical_borrow(tool: Any, args: Mapping[str, Any], borrow: Mapping[str, Any
         item = slot.schema.get("items", slot.schema) if slot.many else slot.schema
         for name, part in (borrow or {}).items():
             alike = isinstance(part, dict) and part.get("type") == item.get("type") and part.get("type") is not None
-            same = name == slot.name or part.get("description") and part["description"] == item.get("description")
-            if alike and same:
+            same = part.get("description") and part["description"] == item.get("description")
+            if name == slot.name or alike and same:
                 made[slot.name] = [f"$result.{name}"] if slot.many else f"$result.{name}"
                 break
     return made
@@ -15098,18 +15236,18 @@ def _lexical_text(tool: Any, slot: Any, tokens: Sequence[Any], clauses: Sequence
         clause.slot is other and (clause.first < start or clause.end > end) for clause in clauses)]
     if any(token.stem in other.name_stems for token in inside for other in unfilled):
         return None  # "priority urgent" is no part of a title
-    if any(clause.slot is not slot and clause.strength >= LEXICAL_NEAR and start <= clause.first and clause.end <= end
-           for clause in clauses):
+    if any(clause.slot is not slot and start <= clause.first and clause.end <= end and clause.strength >= (
+            LEXICAL_NEAR if "date" in clause.slot.kinds else LEXICAL_NOUN) for clause in clauses):
         return None
     lows = [token.low for token in inside]
-    if LEXICAL_BREAKS & set(lows):
+    said = " ".join(lows) + " "
+    if LEXICAL_BREAKS & set(lows) or any(f" {words} " in said for words in LEXICAL_SECOND_THOUGHTS):
         return None  # another sentence, or a second thought
-    if inside[0].text in LEXICAL_VAGUE | LEXICAL_LOOSE | {"over"} or len(inside) < 3 and all(
-            token.stem in tool.others for token in inside):
-        return None  # "draw over a.png", "add stats"
+    if inside[0].text in LEXICAL_VAGUE | LEXICAL_LOOSE | {"over"}:
+        return None  # "draw over a.png"
     if "and" in lows and LEXICAL_POINTERS & set(lows[lows.index("and") :]):
         return None  # "and send it to Bob" is no part of a title
-    return (start, end) if any(low.strip("0123456789#") and not token.mark and low not in LEXICAL_IDLE | LEXICAL_VAGUE
+    return (start, end) if any(low.strip("0123456789#") and not token.mark and low not in WORDS_IDLE | LEXICAL_VAGUE
                                for low, token in zip(lows, inside)) else None
 
 
@@ -15146,39 +15284,50 @@ def _lexical_text_end(tool: Any, slot: Any, tokens: Sequence[Any], clauses: Sequ
 
 def _lexical_is_soon(clause: Any, tokens: Sequence[Any]) -> bool:
     """Tell whether a clause is a relative date that nothing ties: call mom tomorrow."""
-    relative = WORDS_RELATIVE.keys() | {"next", "in", "this", "coming"} | WORDS_WEEKDAYS.keys()
     free = _words_low(tokens, clause.first - 1) not in LEXICAL_TIES
-    return "date" in clause.slot.kinds and free and tokens[clause.first].low in relative - {"yesterday"}
+    return "date" in clause.slot.kinds and free
 
 
 def _lexical_text_start(tool: Any, slot: Any, tokens: Sequence[Any], clauses: Sequence[Any]) -> int | None:
     """Return where a required free text begins: after the verb, what it makes, and clauses that stand between."""
     at = 0
-    while at < len(tokens) and tokens[at].stem not in tool.near and (
-            tokens[at].mark or tokens[at].low in LEXICAL_IDLE or _words_number(tokens, at)
-            or (_words_low(tokens, at - 1), tokens[at].low) in LEXICAL_PAIRS):
+    begins = tool.near | tool.nouns
+    while at < len(tokens) and tokens[at].stem not in begins and (
+            not tokens[at].quoted and at < LEXICAL_PRELUDE_TOKENS and (tokens[at].low in WORDS_IDLE or not (
+                tokens[at].stem in tool.acts or tokens[at].stem in tool.changing))):
         at += 1
-    if at == len(tokens) or tokens[at].quoted or tokens[at].stem not in tool.near:
+    if at == len(tokens) or tokens[at].quoted or tokens[at].stem not in begins:
         return None
     verb = tokens[at]
+    titled = at + 1 < len(tokens) and (tokens[at + 1].quoted or tokens[at + 1].low == ":") or _words_low(
+        tokens, at - 1) == "new"
+    if verb.stem not in tool.near and not titled and not any(token.low in LEXICAL_WISHES for token in tokens[:at]):
+        return None
     counted = at and (_words_low(tokens, at - 1) in ("a", "an", "the") or _words_number(tokens, at - 1))
-    noun = verb.stem in tool.strong and (counted or verb.stem in tool.nouns)  # "I'd like a picture of a whale"
+    noun = counted and verb.low[-3:] == "ing" or verb.stem in tool.nouns and (
+        counted or verb.stem not in tool.near or verb.stem in tool.strong)  # I'd like a picture of a whale
     at += 0 if noun else 1
     at += _words_low(tokens, at) in ("down", "up", "out")
     reminded = _words_low(tokens, at) in ("me", "us")
     at += reminded
     start, made = _lexical_made(tool, tokens, clauses, at)
     making = verb.low in LEXICAL_MAKING
-    direct = verb.stem in tool.strong
-    mark = tokens[at].mark if at < len(tokens) else False
-    if not made and (not direct and not (verb.low == "remind" and reminded) or making and not mark):
+    own = {_words_stem(word) for word in _words_of(tool.name)}
+    made = made or _lexical_contained(tool, tokens)
+    if not made and (noun or making and verb.stem not in own or verb.low == "remind" and not reminded):
         return None
-    if not made and (making or verb.low == "add") and _words_low(tokens, at) in LEXICAL_ARTICLES and (
+    if not made and making and _words_low(tokens, at) in LEXICAL_ARTICLES and (
             _words_low(tokens, at + 1) != "following"):
         return None  # "create a folder": something else than what the command makes
     many = not made and start < len(tokens) and _words_number(tokens, start)  # how many, or part of the text?
     another = start + 1 < len(tokens) and tokens[start].stem in tool.things and _words_number(tokens, start + 1)
     return None if many or another else start  # "job 3" is something that exists
+
+
+def _lexical_contained(tool: Any, tokens: Sequence[Any]) -> bool:
+    """Tell whether a sentence says that something goes on the list, or among what the tool makes."""
+    lows = " ".join(token.low for token in tokens)
+    return any(tail in lows for tail in LEXICAL_TAILS if "list" in tail)
 
 
 def _lexical_made(tool: Any, tokens: Sequence[Any], clauses: Sequence[Any], at: int) -> tuple[int, bool]:
@@ -15200,8 +15349,6 @@ def _lexical_made(tool: Any, tokens: Sequence[Any], clauses: Sequence[Any], at: 
             place += 1
         else:
             break
-    if start < len(tokens) and tokens[start].low == "following":
-        start += 1
     for words in [tail.split() for tail in LEXICAL_TAILS if "list" in tail] if noun else ():
         if [_words_low(tokens, start + more) for more in range(len(words))] == words:
             start += len(words)
@@ -15235,7 +15382,7 @@ def _lexical_query_start(
             continue
         inside = [tokens[place] for place in range(at + 1, end)]
         known = [word for word in inside
-                 if word.low in slot.ties | LEXICAL_IDLE or word.stem in tool.words or word.mark]
+                 if word.low in slot.ties | WORDS_IDLE or word.stem in tool.words or word.mark]
         if slot.ties & LEXICAL_NAMING and slot.empty or inside and not known:
             return at + 1
     return None
@@ -15247,24 +15394,33 @@ def _lexical_query_start(
 def _lexical_plan(known: Sequence[Any], tokens: Sequence[Any], now: float) -> list[dict[str, Any]]:
     """Return the steps of the plan that a sentence plainly asks for, else []. Pure."""
     strong = {word for tool in known for word in _words_of(tool.name)}
-    if _lexical_forbids(tokens, strong) or _lexical_is_about(tokens):
+    about = _lexical_is_about(tokens)
+    if about and not _lexical_opening(tokens).startswith(LEXICAL_DATA):
         return []
     firm, loose = _lexical_cuts(known, tokens)
-    reading = None if firm else _lexical_best(known, _lexical_hear(tokens, now, None))
-    if reading is None or any(_lexical_is_torn(reading, tokens, left, right) for left, right in loose):
-        pairs = [_lexical_pair(known, tokens[:left], tokens[right:], now, bool(firm)) for left, right in firm or loose]
-        return next(filter(None, pairs), []) if len(firm) < 2 else []
-    points = any(token.low in LEXICAL_POINTERS for token in tokens[-2:])
-    if points and not reading.tool.readonly and reading.place[1] == 0:
+    reading = _lexical_best(known, _lexical_hear(tokens, now, None))
+    start, end = reading.place if reading is not None else (0, 0)
+    if _lexical_forbids([*tokens[:start], *tokens[end:]], strong):
+        return []
+    if about and (reading is None or not reading.tool.readonly or not reading.used):
+        return []
+    torn = reading is None or firm and not reading.tool.readonly or any(
+        _lexical_is_torn(reading, tokens, left, right) for left, right in loose)
+    for left, right in firm or loose if len(firm) < 2 and (torn or reading.cost) else ():
+        steps = _lexical_pair(known, tokens[:left], tokens[right:], now, bool(firm), not torn)
+        if steps:
+            return steps
+    if torn:
         return []
     return [{"tool": reading.tool.name, "args": _plan_escape(reading.args)}]
 
 
 def _lexical_is_torn(reading: Any, tokens: Sequence[Any], left: int, right: int) -> bool:
     """Tell whether what follows an "and" is an act of its own, which a reading has only swallowed."""
+    if reading.tool.readonly:
+        return False
     inside = reading.place[0] <= left < reading.place[1]
-    points = any(token.low in LEXICAL_POINTERS for token in tokens[right:])
-    return inside or points or tokens[left].low == "and" and tokens[right].stem not in reading.tool.words
+    return inside or tokens[left].low == "and" and tokens[right].stem not in reading.tool.words
 
 
 def _lexical_forbids(tokens: Sequence[Any], strong: set[str]) -> bool:
@@ -15291,7 +15447,9 @@ def _lexical_asks(tokens: Sequence[Any]) -> bool:
     """Tell whether a sentence is a question that wants an answer, not an act in the form of a question."""
     text = _lexical_opening(tokens)
     wants = any(text.startswith(phrase + " ") for phrase in LEXICAL_WANTS)
-    return not wants and (text.partition(" ")[0] in LEXICAL_QUESTIONS or tokens[-1].low == "?")
+    starts = [at for at in range(len(tokens)) if not at or tokens[at - 1].mark]
+    wants = wants or text.partition(" ")[0] in LEXICAL_MODALS
+    return not wants and (tokens[-1].low == "?" or any(tokens[at].low in LEXICAL_QUESTIONS for at in starts))
 
 
 def _lexical_cuts(known: Sequence[Any], tokens: Sequence[Any]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
@@ -15301,13 +15459,12 @@ def _lexical_cuts(known: Sequence[Any], tokens: Sequence[Any]) -> tuple[list[tup
     for at in range(1, len(tokens) - 1):
         low = tokens[at].low
         left = at
-        while left > 0 and tokens[left - 1].low in (",", "and", ";", "."):
-            left -= 1
         right = at + 1
         while _words_low(tokens, right) in ("also", ",", "please", "then"):
             right += 1
-        acts = right < len(tokens) and (tokens[right].low in LEXICAL_LIGHT | LEXICAL_REQUESTS or any(
-            tokens[right].stem in tool.near for tool in known))
+        acts = right < len(tokens) and (
+            tokens[right].low in LEXICAL_LIGHT | LEXICAL_REQUESTS | LEXICAL_QUESTIONS or any(
+                tokens[right].stem in tool.near for tool in known))
         known_already = bool(firm) and firm[-1][1] == right
         if (low == "then" or low in (";", ".") and acts) and right < len(tokens) and not known_already:
             firm.append((left, right))
@@ -15317,7 +15474,7 @@ def _lexical_cuts(known: Sequence[Any], tokens: Sequence[Any]) -> tuple[list[tup
 
 
 def _lexical_pair(
-    known: Sequence[Any], left: Sequence[Any], right: Sequence[Any], now: float, firm: bool
+    known: Sequence[Any], left: Sequence[Any], right: Sequence[Any], now: float, firm: bool, strict: bool
 ) -> list[dict[str, Any]]:
     """Return two steps, the second perhaps with the result of the first; [] where they are not two plain steps."""
     first = _lexical_best(known, _lexical_hear(left, now, None)) if left and right else None
@@ -15325,7 +15482,7 @@ def _lexical_pair(
         return []
     fields = first.tool.output.get("properties") if isinstance(first.tool.output, dict) else None
     second = _lexical_best(known, _lexical_hear(right, now, fields if isinstance(fields, dict) else {}))
-    if second is None:
+    if second is None or strict and (first.cost or second.cost):
         return []
     if (first.tool.destructive or second.tool.destructive) and (not firm or second.borrowed):
         return []
@@ -15357,21 +15514,22 @@ def _lexical_best(known: Sequence[Any], said: Any) -> Any:
     readings = [reading for tool in known for reading in [_lexical_read(tool, said)] if reading is not None]
     # What only lacks a value that the sentence speaks of is what was meant, not the next best.
     rivals = [reading for reading in readings if reading.missing != "silent" and (reading.borrowed or not said.points)]
-    idle = LEXICAL_IDLE - {"all", "everything"}
+    idle = WORDS_IDLE - {"all", "everything"}
     content = [token for token in said.tokens if not token.mark and token.low not in idle]
-    if len(content) == 1:  # a word alone may mean anything that it is a word of
-        act = any(content[0].low in row.split() for row in LEXICAL_ACTS)
-        rivals = [reading for reading in readings if content[0].low == reading.tool.name or not act]
-    rivals.sort(key=lambda reading: -reading.score)
+    if len([token for token in said.tokens if not token.mark]) == 1:  # a word alone may mean anything
+        rivals = [reading for reading in readings if content and content[0].low == reading.tool.name]
+    rivals.sort(key=lambda reading: (bool(reading.missing) - reading.score))
     first = content[0].stem if content else ""
     if rivals and first not in rivals[0].tool.near and any(
             reading.missing and first == _words_stem(reading.tool.name) for reading in readings):
         return None
-    if not rivals or rivals[0].missing or rivals[0].score < LEXICAL_SCORE:
+    if not rivals or rivals[0].missing or rivals[0].score < LEXICAL_SCORE * (
+            1 if not rivals[0].used or not rivals[0].tool.readonly else 0.5):
         return None
     best = rivals[0]
-    margin = LEXICAL_MARGIN_DESTRUCTIVE if best.tool.destructive else LEXICAL_MARGIN
-    return best if len(rivals) == 1 or best.score - rivals[1].score >= margin else None
+    margin = (LEXICAL_MARGIN_DESTRUCTIVE if best.tool.destructive else
+              LEXICAL_MARGIN_READONLY if best.tool.readonly else LEXICAL_MARGIN)
+    return best if len(rivals) == 1 or best.score - rivals[1].score + bool(rivals[1].missing) >= margin else None
 # endregion LEXICAL
 
 

@@ -162,7 +162,8 @@ def test_lexical_refuses_what_is_no_call(utterance):
     ("2026-05-06", ("date", "2026-05-06")), ("2026-02-30", None), ("Feb 30", None), ("9am", ("time", "09:00")),
     ("12 am", ("time", "00:00")), ("7:45 pm", ("time", "19:45")), ("23:59:59", ("time", "23:59:59")), ("25:00", None),
     ("2026-05-06T10:00Z", ("datetime", "2026-05-06T10:00Z")), ("May 3 at 9am", ("datetime", "2026-05-03T09:00")),
-    ("twelve", ("int", 12)), ("third", ("int", 3)), ("2nd", ("int", 2)), ("-4", ("int", -4)), ("2.5", ("num", 2.5)),
+    ("twelve", ("int", 12)), ("twenty", ("int", 20)), ("64x64", ("int", 64)), ("300 by 300", ("int", 300)), ("300 by 200", ("int", 300)),
+    ("512px", ("int", 512)), ("9 in the morning", ("time", "09:00")), ("8 in the evening", ("time", "20:00")), ("2nd", ("int", 2)), ("-4", ("int", -4)), ("2.5", ("num", 2.5)),
     ("a@b.example", ("email", "a@b.example")), ("./x", ("path", "./x")), ("a.png", ("path", "a.png")),
     ("http://a/b.png", None), ("1.2.3", None), ("99999999999 days ago", ("int", 99999999999)),
 ])
@@ -222,16 +223,31 @@ def test_lexical_answers_are_ascii_safe_json_of_two_steps_at_most():
 
 # -- the rows of the examples -------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("file", ["dev.jsonl", "held.jsonl"])
-def test_lexical_meets_the_numbers_on_the_rows_of_the_examples(file):
+@pytest.mark.parametrize("file, plans", [("dev.jsonl", 0.9), ("held.jsonl", 0.9), ("dev2.jsonl", 0.5)])
+def test_lexical_meets_the_gates_on_the_rows_of_the_examples(file, plans):
+    """dev2 is by another writer than the planner's; figures are printed (pytest -s), the gates are what must hold."""
     apps, path = examples(), HERE / "data" / "planner" / file
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
     reports = [nk.evaluate(app, [row for row in rows if row["app"] == name]) for name, app in apps.items()]
-    total = {key: sum(report[key] for report in reports) for key in ("rows", "plans", "exact", "wrong", "acted", "destructive")}
+    total = {key: sum(report[key] for report in reports)
+             for key in ("rows", "plans", "exact", "refused", "missed", "wrong", "acted", "destructive")}
     text = "\n".join(report["text"] for report in reports)
-    assert total["wrong"] + total["acted"] <= 0.05 * total["rows"], text
+    print(f"\n{file}: {total}")
     assert total["destructive"] == 0, text
-    assert total["exact"] >= 0.65 * total["plans"], text
+    assert total["wrong"] + total["acted"] <= 0.05 * total["rows"], text
+    assert total["exact"] >= plans * total["plans"], text
+
+
+@pytest.mark.parametrize("utterance, plan", [  # words that no command knows cost, but do not always stop a plan
+    ("would you be so kind as to jot down buy milk", [("jot", {"text": "buy milk"})]),
+    ("jot down milk or bread, but no 2 eggs", [("jot", {"text": "milk or bread, but no 2 eggs"})]),
+    ("throw away old/a.txt", [("wipe", {"path": "old/a.txt"})]),
+    ("get rid of old/a.txt", [("wipe", {"path": "old/a.txt"})]),
+    ("throw old/a.txt away whenever", None), ("throw old/a.txt at Bob", None), ("book a flight since yesterday", None),
+    ("jot down milk, no wait", None), ("jot nothing", None), ("show me a map of the notes", None), ("list users", None),
+])
+def test_lexical_general_words(utterance, plan):
+    assert [(step["tool"], step["args"]) for step in APP.says(utterance)] == (plan or [])
 
 
 # -- hostile sentences --------------------------------------------------------------------------------------------
