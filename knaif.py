@@ -174,7 +174,7 @@ APP_UTTERANCE_WORDS = 12  # of it: the act stands near the beginning
 APP_NAMES_SHOWN = 5  # commands named where none fits a sentence
 APP_COLUMNS_DIGITS = 4  # of a COLUMNS that is believed
 APP_PROTOCOL = 1  # version of what another copy of this file may call on an App
-APP_QUESTION_CHARACTERS = 72  # of a value in a confirmation question: one line of a terminal
+APP_QUESTION_CHARACTERS = 2000  # of a value in a confirmation question: a screen, which a person may still read
 
 # REG
 REG_NAME_CHARACTERS = 64  # what MCP clients and model APIs accept as the name of a tool
@@ -8276,13 +8276,13 @@ class Engine:
         )
 
     def resolved_call(self, admitted: Admitted) -> dict[str, Any]:
-        """Return {"command", "args"} as dry runs and questions show it: final values, secrets as ***. Pure."""
-        args = admitted.args
-        shape = admitted.call.command.input
-        if shape.has_role("secret"):
-            args = _json_copy(args)
-            for place in shape.locate(args, "secret"):
-                _call_put(args, place, CALL_MASK)
+        """Return {"command", "args"} as dry runs and questions show it: final values, secrets as ***. Pure.
+
+        A copy: whoever is shown what would run must not reach what runs.
+        """
+        args, shape = _json_copy(admitted.args), admitted.call.command.input
+        for place in shape.locate(args, "secret") if shape.has_role("secret") else ():
+            _call_put(args, place, CALL_MASK)
         return {"command": admitted.call.command.name, "args": args}
 
     def exit_code(self, code: str) -> int:
@@ -13267,7 +13267,7 @@ def _plan_request_error(plan: Plan, confirmed: Any, dry_run: Any) -> Error | Non
     """Return why a request to execute a plan is refused as such."""
     if dry_run is not True and dry_run is not False:
         return Error("BAD_REQUEST", f"dry_run must be True or False, not {_reg_show(dry_run)}")
-    text = isinstance(confirmed, str)
+    text = type(confirmed) is str  # a subclass may compare as it likes
     digest = text and len(confirmed) == PLAN_DIGEST_LENGTH and PLAN_DIGEST_DIGITS.issuperset(confirmed)
     if not (confirmed is True or confirmed is False or digest or callable(confirmed) and not text):
         return Error("BAD_REQUEST", "confirmed must be True, False, the digest of the plan or a function, "
@@ -13525,6 +13525,12 @@ WORDS_PHRASAL = (
     "up, bring up, look at/generate: kick off, run off, whip up, conjure up, come up, dream up, cook up, mock up, "
     "put together/list: look through/remember: don't forget, not forget/export: back up"
 )
+#: Words that may stand before an order, and those of them that may stand right before its verb.
+WORDS_POLITE = frozenset((
+    "please kindly can could would will you i i'd want need like to go ahead and now then just hey hi hello ok okay "
+    "let let's us me lets alright right so also").split())
+WORDS_POLITE_LAST = frozenset(
+    "please kindly you to and now then just ahead ok okay let's lets us also hello hi hey".split())
 #: Words without a meaning of their own. Words that turn a meaning (not, or, but, after, if, why) are never here.
 WORDS_IDLE = frozenset((
     "a an the this these that those it its i i'd i'm i've me my mine we us our is are was were be been do does did "
@@ -14062,14 +14068,17 @@ def _planner_request(engine: Engine, utterance: str) -> PlanRequest:
         })
         hints[command.name] = {
             "keywords": list(command.keywords), "examples": list(command.examples),
-            "readonly": bool(command.readonly), "output": command.output.schema if command.output else None,
+            "readonly": bool(command.readonly), "output": _json_copy(command.output.schema) if command.output else None,
         }
     return PlanRequest(utterance, tools, now=engine.env.now(), hints=hints)
 
 
 def _planner_input(command: Command) -> dict[str, Any]:
-    """Return the schema of a command's arguments as models see it: without secrets, and with paths marked. Pure."""
-    schema: dict[str, Any] = command.input.schema
+    """Return the schema of a command's arguments as models see it: without secrets, and with paths marked. Pure.
+
+    A copy: a planner may do with it what its server needs.
+    """
+    schema: dict[str, Any] = _json_copy(command.input.schema)
     hidden = {field.name for field in command.fields if field.secret}
     paths = {field.name for field in command.fields if field.path or field.shape and field.shape.has_role("path")}
     if not hidden and not paths:
@@ -15015,6 +15024,8 @@ def _lexical_settle(tool: Any, said: Any, clauses: Sequence[Any], text: Any, pla
         return None
     if not _lexical_acts_on(tool, tokens, used, heard, place):
         return None
+    if tool.destructive and not _lexical_is_sure(tool, tokens, args, text, place):
+        return None
     _lexical_fill_today(tool, said, used, args)
     borrowed = _lexical_borrow(tool, args, said.borrow)
     score = sum(tool.words.get(stem, 0) for stem in heard) + sum(LEXICAL_ADDS[each.strength] for each in used)
@@ -15184,6 +15195,27 @@ def _lexical_acts_on(
     light = any(token.low in LEXICAL_LIGHT for token in tokens[: place[0] or None])
     return bool(heard & tool.near) or light and len(used) >= 2 and any(
         clause.strength >= LEXICAL_SAID for clause in used)
+
+
+def _lexical_is_sure(
+    tool: Any, tokens: Sequence[Any], args: Mapping[str, Any], text: Any, place: tuple[int, int]
+) -> bool:
+    """Tell whether a sentence that destroys is a plain order of which nothing was left out.
+
+    It begins with its verb, but for polite words; each choice that it names is taken, and no slot is named two; a free
+    text without quotes is one word, since more may hold a condition or a second thought.
+    """
+    verb = next((at for at, token in enumerate(tokens) if token.stem in tool.near), len(tokens))
+    lead = [token.low for token in tokens[:verb] if not token.mark or token.low == "!"]
+    if not WORDS_POLITE.issuperset(lead) or lead and lead[-1] not in WORDS_POLITE_LAST:
+        return False
+    for slot in tool.slots:
+        named = {_json_key(value) for value, _, _ in _lexical_find_choices(slot, tokens)}
+        given = args.get(slot.name, ())
+        taken = {_json_key(value) for value in (given if isinstance(given, list) else [given])}
+        if named and (not named <= taken or len(named) > 1 and not slot.many):
+            return False
+    return text is None or place[1] - place[0] <= 1 or tokens[place[0]].quoted
 
 
 def _lexical_source(tokens: Sequence[Any], first: int, end: int) -> str:
@@ -15527,6 +15559,9 @@ def _lexical_best(known: Sequence[Any], said: Any) -> Any:
             1 if not rivals[0].used or not rivals[0].tool.readonly else 0.5):
         return None
     best = rivals[0]
+    owners = [tool for tool in known if first in map(_words_stem, _words_of(tool.name))]
+    if best.tool.destructive and owners and best.tool not in owners:
+        return None  # the verb is the name of another tool, which did not understand the rest
     margin = (LEXICAL_MARGIN_DESTRUCTIVE if best.tool.destructive else
               LEXICAL_MARGIN_READONLY if best.tool.readonly else LEXICAL_MARGIN)
     return best if len(rivals) == 1 or best.score - rivals[1].score + bool(rivals[1].missing) >= margin else None
@@ -16739,7 +16774,13 @@ class App:
         Raises: PLAN_INVALID, NOT_FOUND, VALIDATION_ERROR, SANDBOX_ESCAPE, with "step" and "argument" in their details;
         USAGE for a wrong application option.
         """
-        return _plan_check(self._boundary(globals, env), plan)
+        engine = self._boundary(globals, env)
+        try:
+            return _plan_check(engine, plan)
+        except Error:
+            raise
+        except Exception as fault:  # an object whose own methods fail
+            raise Error("PLAN_INVALID", "this is no plan: an object that cannot be read") from fault
 
     def execute(
         self, plan: Plan, confirmed: Any = False, dry_run: bool = False, *, cancel: Cancel | None = None
@@ -16784,15 +16825,15 @@ class App:
         request = _planner_request(engine, utterance)
         request.now = request.now if now is None else now
         try:
-            text = self.planner.propose(request)
-        except Error:
+            text, thinking = self.planner.propose(request), getattr(self.planner, "thinking", "closed")
+        except (Error, KeyboardInterrupt):
             raise
-        except Exception as fault:
+        except BaseException as fault:
             raise Error("UPSTREAM_TOOL_ERROR", f"the planner {type(self.planner).__name__} failed") from fault
         if not isinstance(text, (str, bytes)):
             raise Error("UPSTREAM_TOOL_ERROR", f"the planner {type(self.planner).__name__} answered with "
                         f"{_reg_show(text)}, not with text")
-        return _plan_read(text, thinking=getattr(self.planner, "thinking", "closed"))
+        return _plan_read(text, thinking=thinking)
 
     def _invoker(self, engine: Engine) -> Invoker:
         """Return an invoker for calls inside a call: same application options, profile and identity.
@@ -17444,12 +17485,24 @@ def _app_view_faults(app: App, options: Options, registry: Registry, command: Co
     return faults or (unknown[-1] if all(unknown) else [])
 
 
+def _app_shown(value: Any) -> str:
+    """Return a value as its approval shows it: whole, for what is left out is approved unseen.
+
+    Only what is longer than anyone reads is cut, in its middle, and says how long it is. Pure.
+    """
+    text = _json_dumps(value)
+    if len(text) <= APP_QUESTION_CHARACTERS:
+        return text
+    half = APP_QUESTION_CHARACTERS // 2
+    return f"{text[:half]} ... {text[-half:]} ({len(text):,} characters, {len(text) - 2 * half:,} not shown)"
+
+
 def _app_question(app: App, engine: Engine, admitted: Admitted) -> list[str]:
     """Return what a person is shown before a destructive call: the call, its profile, the application options."""
     shown = engine.resolved_call(admitted)
     lines = [f"{shown['command']} is destructive:"]
     for key, value in shown["args"].items():
-        lines.append(f"  {key}: {_json_show(value, APP_QUESTION_CHARACTERS)}")
+        lines.append(f"  {key}: {_app_shown(value)}")
     profile = engine.profile if not admitted.call.command.native or engine.profile_name else None
     if profile is not None:
         source = {"option": "--profile", "environment": app.profiles.variable}.get(profile.source, "the only one")
@@ -17457,7 +17510,7 @@ def _app_question(app: App, engine: Engine, admitted: Admitted) -> list[str]:
     for field in app.surface().own_fields:
         given = engine.globals_json.get(field.name)
         if given is not None:
-            text = _json_show(CALL_MASK if field.secret else given, APP_QUESTION_CHARACTERS)
+            text = _app_shown(CALL_MASK if field.secret else given)
             lines.append(f"  --{field.public_name}: {text}")
     return lines
 
@@ -17550,7 +17603,7 @@ def _app_plan_shown(plan: Plan) -> str:
     """Return a plan as numbered lines for people. Pure."""
     lines = []
     for number, step in enumerate(plan, 1):
-        words = [f"{key}={_json_show(value, APP_QUESTION_CHARACTERS)}" for key, value in step.args.items()]
+        words = [f"{key}={_app_shown(value)}" for key, value in step.args.items()]
         mark = ["(destructive)"] if step.command.destructive else []
         bound = [f"-> ${step.output}"] if step.output else []
         lines.append(_env_human(" ".join([f"{number}.", step.tool, *words, *bound, *mark])))

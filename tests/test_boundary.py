@@ -300,3 +300,132 @@ def test_sentences_to_a_program_that_mounts_nothing(program, tmp_path):
 def test_no_plan_text_ends_in_a_traceback(program, text):
     code, out, err = program("check", "rooms.py", "--json", stdin=text.encode("utf-8", "surrogatepass"))
     assert (code, out) == (1, "") and json.loads(err)["error"] == "PLAN_INVALID"
+
+
+# What an attack found
+
+
+def test_a_dry_run_hands_out_a_copy_of_what_would_run():
+    app, ran = nk.App("t", expose=("agent",)), []
+
+    @app.command(destructive=True, previews=True)
+    def wipe(user: str, tags: list, ctx: nk.Ctx) -> dict:
+        if not ctx.dry_run:
+            ran.append((user, tags))
+        return {}
+
+    plan = app.check(envelope(step("wipe", user="bob", tags=["a"])))
+    digest = plan.digest
+    wire = app.execute(plan, dry_run=True).to_wire()
+    shown = wire["steps"][0]["outcome"]["data"]["args"]
+    shown["user"] = 42
+    shown["tags"].append("b")
+    assert app.execute(plan, digest).ok and ran == [("bob", ["a"])]
+
+
+def test_a_planner_cannot_change_what_is_checked():
+    class Planner:
+        def propose(self, request):
+            for tool in request.tools:
+                tool["input"]["properties"].get("room", {}).pop("enum", None)
+            for hint in request.hints.values():
+                (hint["output"] or {}).clear()
+            return json.dumps(envelope(step("book", room="cellar", day=DAY)))
+
+    app, calls = make(planner=Planner())
+    for _ in range(2):
+        assert app.invoke("x").error.code == "VALIDATION_ERROR" and calls == []
+
+
+def test_a_question_shows_the_whole_of_what_is_approved():
+    path = "d" * 90 + "/precious.db"
+    app = nk.App("t", expose=("cli", "agent"), commands=[nk.ask_command()],
+                 planner=nk.ScriptedPlanner([envelope(step("wipe", path=path)), envelope(step("wipe", path="x" * 9000))]))
+
+    @app.command(destructive=True)
+    def wipe(path: str) -> None:
+        """Wipe."""
+
+    terminal = Terminal()
+    terminal.answers = ["n\n", "n\n"]
+    assert run_app(app, "ask", "x", tty=lambda: terminal).code == 8 and path in terminal.getvalue()
+    assert run_app(app, "ask", "x", tty=lambda: terminal).code == 8
+    assert "(9,002 characters, 7,002 not shown)" in terminal.getvalue()
+
+
+class Lying(str):
+    def __eq__(self, other):
+        return True
+
+    def __ne__(self, other):
+        return False
+
+    __hash__ = str.__hash__
+
+
+def test_odd_objects_are_refused():
+    app, calls = make()
+    plan = app.check(envelope(CANCEL))
+    assert app.execute(plan, Lying("0" * 64)).error.code == "BAD_REQUEST" and calls == []
+
+    class Evil(dict):
+        def keys(self):
+            raise OSError
+
+        items = __iter__ = __len__ = keys
+
+    assert refusal(app.check, Evil(plan=[]))[0] == "PLAN_INVALID"
+    for fault in (SystemExit(3), GeneratorExit()):
+        class Planner:
+            def propose(self, request):
+                raise fault
+
+        assert make(planner=Planner())[0].invoke("x").error.code == "UPSTREAM_TOOL_ERROR"
+
+    class Vain:
+        propose = staticmethod(lambda request: '{"plan": []}')
+
+        @property
+        def thinking(self):
+            raise ZeroDivisionError
+
+    assert make(planner=Vain())[0].invoke("x").error.code == "UPSTREAM_TOOL_ERROR"
+
+
+def wiper():
+    app = nk.App("t", expose=("agent",))
+
+    @app.command(destructive=True)
+    def wipe(target: Literal["cache", "home", "all"] = "all", force: bool = False) -> None:
+        """Wipe a target."""
+
+    @app.command(destructive=True)
+    def drop_list(name: str) -> None:
+        """Remove a whole list by name."""
+
+    @app.command(destructive=True)
+    def delete_task(id: int) -> None:
+        """Delete a task."""
+
+    return app
+
+
+@pytest.mark.parametrize("sentence", [
+    "wipe cache", "wipe home", "wipe the cache of home", "wipe cache without force", "wipe cache and home",
+    "wipe home cache", "remove list groceries only if it is empty", "remove list groceries when bob agrees",
+    "drop list foo, on second thought leave it", "remove list groceries and work", "drop list groceries lol jk",
+    "!delete task 3", "need i delete task 3", "had we delete task 3", "already delete task 3", "thanks for delete task 3",
+    "it was delete task 3", "we did wipe cache already",
+])
+def test_no_sentence_destroys_more_or_other_than_it_says(sentence):
+    for one in wiper().plan(sentence):
+        assert one.args in ({"target": "cache", "force": False}, {"target": "home", "force": False})
+        assert sentence.split()[1:] == [one.args["target"]]
+
+
+@pytest.mark.parametrize("sentence, args", [
+    ("remove list groceries", {"name": "groceries"}), ('remove list "my list"', {"name": "my list"}),
+    ("delete task 3", {"id": 3}), ("could you delete task 3", {"id": 3}), ("i want to delete task 3", {"id": 3}),
+])
+def test_plain_orders_are_still_understood(sentence, args):
+    assert [one.args for one in wiper().plan(sentence)] == [args]
