@@ -1041,6 +1041,7 @@ def in_turn(work, functions, opcode):
         return trace
 
     old = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # 3.12 counts none where no frame wants them when tracing begins
     sys.settrace(trace)
     try:
         work()
