@@ -11145,7 +11145,7 @@ class _StreamLines:
     def next(self, wait: bool = True) -> _StreamLine | None:
         """Return the next line that is not blank, None at the end. Raises: BAD_REQUEST when reading fails.
 
-        wait False: None also where the next one is not there yet.
+        wait False: None also where the next one is not there yet; of a regular file, it always is.
         """
         while True:
             for text in self._lines:
@@ -11157,10 +11157,6 @@ class _StreamLines:
                     return _StreamLine(self.number, text)
             if not self._fill(wait):
                 return None
-
-    def ready(self) -> _StreamLine | None:
-        """Return the next line if it is already there; of a regular file, it always is."""
-        return self.next(False)
 
     def _fill(self, wait: bool) -> bool:
         """Read some more of the input; return False at its end and, unless wait, where nothing is there yet."""

@@ -612,18 +612,18 @@ def test_ready_tells_whether_a_line_is_there_and_waits_for_none(tmp_path):
     read, write = os.pipe()
     with open(read, "rb", buffering=0) as source:
         lines = lines_of(source)
-        assert lines.ready() is None
+        assert lines.next(False) is None
         os.write(write, SHOW[:5])
-        assert lines.ready() is None
+        assert lines.next(False) is None
         os.write(write, SHOW[5:] + b"\n" + SHOW)
-        assert [lines.ready().number, lines.ready().number, lines.ready()] == [1, 3, None]
+        assert [lines.next(False).number, lines.next(False).number, lines.next(False)] == [1, 3, None]
         os.write(write, SHOW[:-1])
-        assert lines.ready() is None
+        assert lines.next(False) is None
         os.close(write)
-        assert [lines.ready().number, lines.ready(), lines.next()] == [4, None, None]
+        assert [lines.next(False).number, lines.next(False), lines.next()] == [4, None, None]
     (tmp_path / "two").write_bytes(SHOW + SHOW)
     lines = nk._StreamLines(nk.Env(stderr=None), str(tmp_path / "two"))
-    assert [lines.ready().number, lines.ready().number, lines.ready()] == [1, 2, None]
+    assert [lines.next(False).number, lines.next(False).number, lines.next(False)] == [1, 2, None]
     assert lines.done_bytes == lines.total_bytes == 2 * len(SHOW)
     lines.close()
 
